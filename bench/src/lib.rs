@@ -1,0 +1,1 @@
+//! Simulated engines, load and measurements.

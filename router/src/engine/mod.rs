@@ -1,0 +1,3 @@
+//! What carries body bytes: `userspace`, `sockmap`.
+
+pub mod sockmap;

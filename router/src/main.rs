@@ -1,0 +1,2 @@
+//! The `atalho` binary.
+fn main() {}

@@ -1,0 +1,8 @@
+//! Sockets: non-blocking streams of one worker thread, listeners, and the watch for hang-ups.
+
+mod hangup;
+pub mod socket;
+mod stream;
+
+pub use hangup::{HangupWatch, Side, Watched};
+pub use stream::{Conn, SCRATCH, Stream, with_scratch};
