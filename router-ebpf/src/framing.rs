@@ -397,7 +397,10 @@ mod tests {
             body
         };
         assert!(run(&extension(MAX_EXTENSION as usize)).is_ok());
-        assert_eq!(run(&extension(MAX_EXTENSION as usize + 1)), Err(FramingError::ExtensionTooLong));
+        assert_eq!(
+            run(&extension(MAX_EXTENSION as usize + 1)),
+            Err(FramingError::ExtensionTooLong)
+        );
         let trailers = |n: usize| {
             let mut body = b"0\r\n".to_vec();
             body.resize(3 + n - 4, b'x');

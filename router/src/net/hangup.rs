@@ -63,7 +63,8 @@ impl HangupWatch {
         }
         // SAFETY: `raw` is a fresh descriptor that nothing else owns.
         let owned = unsafe { OwnedFd::from_raw_fd(raw) };
-        let epoll = AsyncFd::register_with_interest(owned, Interest::READABLE)?;
+        // SAFETY: an OwnedFd names one open descriptor for as long as it lives.
+        let epoll = unsafe { AsyncFd::register_with_interest(owned, Interest::READABLE) }?;
         Ok(Self {
             inner: Rc::new(Inner {
                 epoll,
@@ -83,10 +84,8 @@ impl HangupWatch {
         let fd = socket.as_fd().as_raw_fd();
         let token = self.inner.next.get();
         self.inner.next.set(token + 1);
-        let mut event = libc::epoll_event {
-            events: (libc::EPOLLRDHUP | libc::EPOLLET) as u32,
-            u64: token,
-        };
+        let mut event =
+            libc::epoll_event { events: (libc::EPOLLRDHUP | libc::EPOLLET) as u32, u64: token };
         // SAFETY: both descriptors are open, and `event` lives through the call.
         let rc = unsafe {
             libc::epoll_ctl(self.inner.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)

@@ -51,7 +51,6 @@ pub fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// # Errors
 /// When the socket is already gone.
 pub fn keepalive(socket: &impl std::os::fd::AsFd, idle: Duration) -> io::Result<()> {
-    let probes =
-        TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3);
+    let probes = TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3);
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }

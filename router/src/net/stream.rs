@@ -36,7 +36,7 @@ impl Stream {
     pub fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let io = AsyncFd::register_with_interest(socket, Interest::READABLE | Interest::WRITABLE)?;
+        let io = register(socket, true)?;
         Ok(Self { io: Some(io), reading: true, read: 0, written: 0 })
     }
 
@@ -53,9 +53,7 @@ impl Stream {
             return Ok(());
         }
         let socket = self.io.take().expect("only taken out here").into_inner();
-        let interest =
-            if reading { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
-        self.io = Some(AsyncFd::register_with_interest(socket, interest)?);
+        self.io = Some(register(socket, reading)?);
         self.reading = reading;
         Ok(())
     }
@@ -188,6 +186,13 @@ impl Stream {
     pub fn shutdown_write(&self) -> io::Result<()> {
         self.io().get_ref().shutdown(std::net::Shutdown::Write)
     }
+}
+
+fn register(socket: TcpStream, reading: bool) -> io::Result<AsyncFd<TcpStream>> {
+    let interest =
+        if reading { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
+    // SAFETY: a TcpStream names one open descriptor for as long as it lives.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
 impl AsFd for Stream {
