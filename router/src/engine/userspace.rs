@@ -1,0 +1,314 @@
+//! The engine that works everywhere: read, follow the framing, write.
+//!
+//! A chunk costs one read and one write. It goes through the thread's read buffer straight to the
+//! target; only what the target does not take is copied aside, and then nothing more is read until
+//! that is gone. So a connection owns no buffer while it waits, and a slow reader slows its own
+//! sender and nobody else.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use bytes::{Buf, Bytes};
+use router_ebpf::framing::{Framing, FramingError};
+
+use crate::net::{Conn, Stream, with_scratch};
+
+/// Buffers that one write takes at most.
+const WRITE_BUFFERS: usize = 8;
+
+/// Why a body could not be carried to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum CarryError {
+    /// The sender closed before the end of the body.
+    #[error("the sender closed before the end of the body")]
+    SourceClosed,
+    /// The sender's connection broke.
+    #[error("the sender's connection broke: {0}")]
+    SourceBroken(#[source] io::Error),
+    /// The receiver's connection broke.
+    #[error("the receiver's connection broke: {0}")]
+    TargetGone(#[source] io::Error),
+    /// The sender's bytes are no HTTP/1.1 body.
+    #[error("the body is malformed: {0}")]
+    Malformed(#[from] FramingError),
+}
+
+/// Where [`Copier::poll`] stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The body ended, and all of it was written.
+    Complete,
+    /// All that was read has been written, and nothing more is there: a moment to hand over.
+    Drained,
+}
+
+/// Carries one body, from where it stands to its end.
+#[derive(Debug)]
+pub struct Copier {
+    /// What must be written before anything more is read.
+    queue: VecDeque<Bytes>,
+    framing: Framing,
+    /// Whether chunk framing is taken off on the way (for HTTP/1.0 clients).
+    dechunk: bool,
+    bytes: u64,
+    reads: u64,
+    progress: Instant,
+}
+
+impl Copier {
+    /// Carries the rest of a body that stands at `framing`.
+    pub fn new(framing: Framing, dechunk: bool) -> Self {
+        let progress = Instant::now();
+        Self { queue: VecDeque::new(), framing, dechunk, bytes: 0, reads: 0, progress }
+    }
+
+    /// Writes `bytes` before whatever comes from the source.
+    pub fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.queue.push_back(bytes);
+        }
+    }
+
+    /// Where the body stands: of what was read, not of what was written.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Lets another engine move the body on.
+    pub fn framing_mut(&mut self) -> &mut Framing {
+        &mut self.framing
+    }
+
+    /// Whether the source has sent the whole body.
+    pub fn source_done(&self) -> bool {
+        self.framing.is_done()
+    }
+
+    /// Body bytes that came from the source, framing included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Mean size of what a read found, in bytes.
+    pub fn mean_read(&self) -> u64 {
+        self.bytes / self.reads.max(1)
+    }
+
+    /// When bytes last moved.
+    pub fn progress(&self) -> Instant {
+        self.progress
+    }
+
+    /// Notes that another engine moved bytes.
+    pub fn touch(&mut self) {
+        self.progress = Instant::now();
+    }
+
+    /// Moves bytes until the body ends or neither side can go on.
+    ///
+    /// With `stop_when_drained`, returns as soon as everything read has been written and the source
+    /// has nothing more at hand.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Conn,
+        to: &mut Stream,
+        stop_when_drained: bool,
+    ) -> Poll<Result<Step, CarryError>> {
+        loop {
+            ready!(self.poll_flush(cx, to)).map_err(CarryError::TargetGone)?;
+            if self.framing.is_done() {
+                return Poll::Ready(Ok(Step::Complete));
+            }
+            if !from.input.is_empty() {
+                self.take_input(from)?;
+                continue;
+            }
+            match self.poll_pass(cx, from, to) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if stop_when_drained && self.queue.is_empty() => {
+                    return Poll::Ready(Ok(Step::Drained));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Writes what is queued.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<io::Result<()>> {
+        while !self.queue.is_empty() {
+            let mut slices = [IoSlice::new(&[]); WRITE_BUFFERS];
+            let mut count = 0;
+            for (slice, bytes) in slices.iter_mut().zip(&self.queue) {
+                *slice = IoSlice::new(bytes);
+                count += 1;
+            }
+            let mut n = ready!(to.poll_write_vectored(cx, &slices[..count]))?;
+            self.progress = Instant::now();
+            while n > 0 {
+                let front = self.queue.front_mut().expect("no more was written than was queued");
+                if n < front.len() {
+                    front.advance(n);
+                    break;
+                }
+                n -= front.len();
+                self.queue.pop_front();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes over what was read before, as far as it belongs to the body.
+    fn take_input(&mut self, from: &mut Conn) -> Result<(), CarryError> {
+        if self.dechunk {
+            let mut payload = Vec::with_capacity(from.input.len());
+            let used = advance_payload(&mut self.framing, &from.input, |part| {
+                payload.extend_from_slice(part);
+            })?;
+            from.input.advance(used);
+            self.bytes += used as u64;
+            self.push(payload.into());
+        } else {
+            let used = self.framing.advance(&from.input)?;
+            self.bytes += used as u64;
+            let bytes = from.input.split_to(used).freeze();
+            self.push(bytes);
+        }
+        Ok(())
+    }
+
+    /// Reads once and writes what came.
+    fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Conn,
+        to: &mut Stream,
+    ) -> Poll<Result<(), CarryError>> {
+        with_scratch(|scratch| {
+            let n = ready!(from.stream.poll_read(cx, scratch)).map_err(CarryError::SourceBroken)?;
+            self.progress = Instant::now();
+            if n == 0 {
+                if !self.framing.is_until_close() {
+                    return Poll::Ready(Err(CarryError::SourceClosed));
+                }
+                self.framing = Framing::none();
+                return Poll::Ready(Ok(()));
+            }
+            let arrived = &scratch[..n];
+            self.reads += 1;
+            if self.dechunk {
+                from.input.extend_from_slice(arrived);
+                return Poll::Ready(self.take_input(from));
+            }
+            let used = self.framing.advance(arrived)?;
+            self.bytes += used as u64;
+            let (body, surplus) = arrived.split_at(used);
+            from.input.extend_from_slice(surplus);
+            let written = match to.poll_write(cx, body) {
+                Poll::Ready(Ok(written)) => written,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(CarryError::TargetGone(error))),
+                Poll::Pending => 0,
+            };
+            self.push(Bytes::copy_from_slice(&body[written..]));
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+/// [`Framing::advance`], with every run of payload bytes given to `payload`.
+///
+/// # Errors
+/// When the bytes are no chunked body.
+pub fn advance_payload(
+    framing: &mut Framing,
+    bytes: &[u8],
+    mut payload: impl FnMut(&[u8]),
+) -> Result<usize, FramingError> {
+    let mut at = 0;
+    while at < bytes.len() && !framing.is_done() {
+        if framing.in_payload() {
+            let n = framing.skip((bytes.len() - at) as u64) as usize;
+            payload(&bytes[at..at + n]);
+            at += n;
+        } else {
+            framing.step(bytes[at]);
+            if let Some(error) = framing.error() {
+                return Err(error);
+            }
+            at += 1;
+        }
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::{future::poll_fn, io::Read, io::Write};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn payload_runs_are_the_body_without_its_framing() {
+        let mut framing = Framing::chunked();
+        let mut payload = Vec::new();
+        let body = b"3;x\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\nnext";
+        let used =
+            advance_payload(&mut framing, body, |part| payload.extend_from_slice(part)).unwrap();
+        assert_eq!((used, payload.as_slice()), (body.len() - 4, &b"abcde"[..]));
+    }
+
+    #[tokio::test]
+    async fn surplus_stays_with_the_source_and_queued_bytes_go_first() {
+        let (mut sender, from) = pair();
+        let (to, mut receiver) = pair();
+        let mut from = Conn::new(Stream::new(from).unwrap());
+        let mut to = Stream::new(to).unwrap();
+        sender.write_all(b"bodyNEXT").unwrap();
+        let mut copier = Copier::new(Framing::length(4), false);
+        copier.push(Bytes::from_static(b"head "));
+        let step = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, false)).await.unwrap();
+        assert_eq!(step, Step::Complete);
+        drop(to);
+        let mut got = String::new();
+        receiver.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "head body");
+        // The surplus may have come with the body or may still be in the socket.
+        while from.input.len() < 4 {
+            poll_fn(|cx| from.poll_fill(cx, 64)).await.unwrap();
+        }
+        assert_eq!(&from.input[..], b"NEXT");
+    }
+
+    #[tokio::test]
+    async fn a_close_is_an_end_only_where_the_framing_says_so() {
+        for (framing, clean) in [
+            (Framing::length(9), false),
+            (Framing::chunked(), false),
+            (Framing::until_close(), true),
+        ] {
+            let (mut sender, from) = pair();
+            let (to, _receiver) = pair();
+            let mut from = Conn::new(Stream::new(from).unwrap());
+            let mut to = Stream::new(to).unwrap();
+            sender.write_all(b"4\r\nbod").unwrap();
+            drop(sender);
+            let mut copier = Copier::new(framing, false);
+            let end = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, false)).await;
+            match end {
+                Ok(step) => assert!(clean && step == Step::Complete),
+                Err(error) => assert!(!clean && matches!(error, CarryError::SourceClosed)),
+            }
+        }
+    }
+}
