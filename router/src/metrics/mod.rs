@@ -1,1 +1,221 @@
-//! (being written)
+//! What the gateway counts, for Prometheus.
+//!
+//! One [`Metrics`] exists per process. Whoever handles requests holds *handles*
+//! ([`InstanceMetrics`], [`EndpointMetrics`], [`EngineMetrics`]) that were resolved when the fleet
+//! was built, so that counting is an atomic addition and never a look-up by label.
+//!
+//! No label value comes from a client: labels are names of the configuration, addresses of
+//! instances, and slugs that are written in this program. The help texts here are the reference of
+//! every metric; `docs/operations.md` says which ones to watch.
+
+mod endpoint;
+mod engine;
+mod families;
+mod instance;
+mod labelled;
+mod prefix_cache;
+mod process;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+
+pub use endpoint::EndpointMetrics;
+pub use engine::{Direction, EngineMetrics, Unavailable};
+pub use instance::{InstanceMetrics, Outcome};
+pub use prefix_cache::{PAGE_BYTES, PrefixCache};
+
+use families::Families;
+use labelled::Mirrors;
+
+/// The media type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Names of the reasons for which an instance is chosen, as in the `reason` label.
+pub const REASONS: [&str; 7] =
+    ["home", "overflow", "saturated", "failover", "least_outstanding", "random", "single"];
+
+/// Something to run just before the metrics are rendered, to set gauges from live state.
+type Hook = Box<dyn Fn(&Metrics) + Send + Sync>;
+
+/// Every metric of the process.
+pub struct Metrics {
+    /// For the handles that remove their series when they go.
+    this: Weak<Metrics>,
+    registry: Registry,
+    families: Families,
+    engines: Mutex<HashMap<&'static str, Arc<EngineMetrics>>>,
+    endpoints: Mutex<HashMap<String, Arc<EndpointMetrics>>>,
+    instances: Mutex<HashMap<InstanceName, Weak<InstanceMetrics>>>,
+    guard: Mirrors,
+    hooks: Mutex<Vec<Hook>>,
+    /// The gateway's client connections.
+    pub clients: ClientMetrics,
+    /// The configuration and its reloads.
+    pub config: ConfigMetrics,
+}
+
+/// What identifies an instance's series.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct InstanceName {
+    endpoint: String,
+    variant: String,
+    url: String,
+}
+
+/// Handles about client connections.
+#[derive(Debug)]
+pub struct ClientMetrics {
+    /// Connections accepted.
+    pub accepted: IntCounter,
+    /// Connections open now.
+    pub open: IntGauge,
+}
+
+/// Handles about the configuration.
+#[derive(Debug)]
+pub struct ConfigMetrics {
+    /// Reloads that took effect.
+    pub reloads_ok: IntCounter,
+    /// Reloads that were refused; the running configuration stayed.
+    pub reloads_failed: IntCounter,
+    /// Counts up with every configuration that took effect; 1 is the one of the start.
+    pub generation: IntGauge,
+    /// When the running configuration took effect, in seconds since 1970.
+    pub applied_at: IntGauge,
+}
+
+impl Metrics {
+    /// The registry with every family in it.
+    pub fn new() -> Arc<Metrics> {
+        let registry = Registry::new();
+        let families = Families::new(&registry);
+        process::register(&registry);
+        Arc::new_cyclic(|this| Metrics {
+            this: this.clone(),
+            clients: ClientMetrics {
+                accepted: families.client_connections.clone(),
+                open: families.client_connections_open.clone(),
+            },
+            config: ConfigMetrics {
+                reloads_ok: families.config_reloads.with_label_values(&["ok"]),
+                reloads_failed: families.config_reloads.with_label_values(&["failed"]),
+                generation: families.config_generation.clone(),
+                applied_at: families.config_applied_at.clone(),
+            },
+            guard: Mirrors::new(families.guard_packets.clone()),
+            registry,
+            families,
+            engines: Mutex::default(),
+            endpoints: Mutex::default(),
+            instances: Mutex::default(),
+            hooks: Mutex::default(),
+        })
+    }
+
+    /// The handles of an endpoint of the configuration. Ask when the fleet is built.
+    pub fn endpoint(&self, name: &str) -> Arc<EndpointMetrics> {
+        let mut endpoints = lock(&self.endpoints);
+        if let Some(known) = endpoints.get(name) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(EndpointMetrics::new(&self.families, name));
+        endpoints.insert(name.to_owned(), Arc::clone(&new));
+        new
+    }
+
+    /// The handles of an instance. Ask when the fleet is built: this takes a lock and allocates.
+    ///
+    /// The same three names give the same handles for as long as anybody holds them. When the last
+    /// holder is gone (no fleet, ticket or pool knows the instance), its series are removed.
+    pub fn instance(&self, endpoint: &str, variant: &str, url: &str) -> Arc<InstanceMetrics> {
+        let name = InstanceName {
+            endpoint: endpoint.to_owned(),
+            variant: variant.to_owned(),
+            url: url.to_owned(),
+        };
+        let mut instances = lock(&self.instances);
+        if let Some(known) = instances.get(&name).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::new(InstanceMetrics::new(self, name.clone()));
+        instances.insert(name, Arc::downgrade(&new));
+        new
+    }
+
+    /// Removes the series of an instance that nobody holds any more.
+    fn forget_instance(&self, name: &InstanceName) {
+        let mut instances = lock(&self.instances);
+        // Somebody may have asked for the same names again between the last drop and this lock:
+        // then the series are in use.
+        if instances.get(name).is_some_and(|known| known.strong_count() == 0) {
+            instances.remove(name);
+            self.families.remove_instance(&name.labels());
+        }
+    }
+
+    /// The handles of an engine: `userspace`, `sockmap`.
+    pub fn engine(&self, name: &'static str) -> Arc<EngineMetrics> {
+        let mut engines = lock(&self.engines);
+        Arc::clone(
+            engines
+                .entry(name)
+                .or_insert_with(|| Arc::new(EngineMetrics::new(&self.families, name))),
+        )
+    }
+
+    /// Counts an error reply that the gateway made before it knew the endpoint.
+    ///
+    /// `reason` is the slug that the reply carries in `x-atalho-error`.
+    pub fn error(&self, status: u16, reason: &'static str) {
+        families::count_error(&self.families.errors, "", status, reason);
+    }
+
+    /// Sets the number of packets that a rule of the guard has dropped or passed since it was
+    /// loaded, as the kernel program counts them.
+    pub fn guard_packets(&self, rule: &'static str, total: u64) {
+        self.guard.set(&[rule], total);
+    }
+
+    /// Runs `hook` before every rendering: the place to set gauges from live state, such as the
+    /// in-flight counters.
+    pub fn on_render(&self, hook: impl Fn(&Metrics) + Send + Sync + 'static) {
+        lock(&self.hooks).push(Box::new(hook));
+    }
+
+    /// All metrics in the Prometheus text format; see [`CONTENT_TYPE`].
+    pub fn render(&self) -> Vec<u8> {
+        for hook in lock(&self.hooks).iter() {
+            hook(self);
+        }
+        let mut page = Vec::with_capacity(64 << 10);
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut page) {
+            tracing::warn!(%error, "the metrics page is incomplete");
+        }
+        page
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl InstanceName {
+    /// In the order of the families' label names.
+    fn labels(&self) -> [&str; 3] {
+        [&self.endpoint, &self.variant, &self.url]
+    }
+}
+
+/// The maps hold nothing that a panic could leave half done.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

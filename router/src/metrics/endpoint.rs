@@ -1,0 +1,42 @@
+//! Handles of one endpoint.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, IntCounterVec};
+
+use super::families::Families;
+
+/// What is counted per endpoint. Kept for the life of the process: the configuration has few.
+#[derive(Debug)]
+pub struct EndpointMetrics {
+    name: String,
+    errors: IntCounterVec,
+    decision: Histogram,
+    added: Histogram,
+}
+
+impl EndpointMetrics {
+    pub(super) fn new(families: &Families, name: &str) -> EndpointMetrics {
+        EndpointMetrics {
+            name: name.to_owned(),
+            errors: families.errors.clone(),
+            decision: families.decision.with_label_values(&[name]),
+            added: families.added.with_label_values(&[name]),
+        }
+    }
+
+    /// Counts an error reply that the gateway made. `reason` is the slug in `x-atalho-error`.
+    pub fn error(&self, status: u16, reason: &'static str) {
+        super::families::count_error(&self.errors, &self.name, status, reason);
+    }
+
+    /// Time spent on choosing an instance, without waiting for the client's bytes.
+    pub fn decision(&self, spent: Duration) {
+        self.decision.observe(spent.as_secs_f64());
+    }
+
+    /// Time the gateway added, on the way to the instance and back together.
+    pub fn added(&self, spent: Duration) {
+        self.added.observe(spent.as_secs_f64());
+    }
+}
