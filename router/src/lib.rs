@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod gateway;
 pub mod http;
 pub mod kernel;
+pub mod log;
 pub mod metrics;
 pub mod net;
 pub mod prefix;
