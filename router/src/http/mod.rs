@@ -1,1 +1,14 @@
-//! (being written)
+//! HTTP/1.1 heads and framing: parse, rewrite, reject (RFC 9110, RFC 9112).
+//!
+//! Pure logic on bytes, no I/O. Bodies are never touched here: [`router_ebpf::framing`] follows them.
+
+pub mod head;
+pub mod reply;
+pub mod rewrite;
+
+pub use head::{
+    Limits, Method, Reject, RequestHead, ResponseError, ResponseHead, Version, parse_request,
+    parse_request_from, parse_response,
+};
+pub use reply::{ErrorForm, Failure};
+pub use router_ebpf::framing::Framing;

@@ -1,1 +1,13 @@
-//! (being written)
+//! What the prefix of a request is, and its key.
+//!
+//! Pure logic: [`api`] tells from method and path which API is spoken, [`scanner`] finds the prefix in
+//! a body as it arrives, [`tenant`] checks the caller's own id, [`key`] makes one number of all that.
+
+pub mod api;
+pub mod key;
+pub mod scanner;
+pub mod tenant;
+
+pub use api::{Api, Target, target};
+pub use key::{KeyParts, PrefixKey, key};
+pub use scanner::{Prefix, PrefixKind, Scanner};
