@@ -1,1 +1,29 @@
-//! What the integration tests share.
+//! What the integration tests share: the gateway as a process, scripted peers on both sides of it,
+//! and the means to see what it left behind.
+//!
+//! The harness is synchronous: a test reads from top to bottom in the order in which things happen
+//! on the wire. Nothing sleeps to let something else happen; what has to be waited for is polled by
+//! [`wait::eventually`] or read from a socket, both with a deadline.
+
+pub mod bpf;
+pub mod chunked;
+pub mod engine;
+pub mod gateway;
+pub mod message;
+pub mod metrics;
+pub mod netns;
+pub mod payload;
+pub mod peer;
+pub mod process;
+pub mod serial;
+pub mod setup;
+pub mod upstream;
+pub mod wait;
+
+pub use engine::Engine;
+pub use gateway::Gateway;
+pub use message::{Head, Message};
+pub use peer::{End, Peer};
+pub use setup::Setup;
+pub use upstream::{Next, Upstream};
+pub use wait::{DEADLINE, eventually, eventually_some};

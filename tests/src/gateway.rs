@@ -1,0 +1,409 @@
+//! The real binary, as a process.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    Engine, Peer, Setup,
+    message::{Message, request_with},
+    metrics::Metrics,
+    process, serial,
+    wait::{eventually, eventually_some, within},
+};
+
+/// Starting includes loading eBPF programs and testing the engines.
+const START: Duration = Duration::from_secs(60);
+
+/// A running gateway. Ended when dropped; its log is printed if the test has failed.
+pub struct Gateway {
+    child: Child,
+    engine: Engine,
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    log: Arc<Mutex<Vec<String>>>,
+    directory: tempfile::TempDir,
+    exited: Option<ExitStatus>,
+    _serial: Option<serial::Guard>,
+}
+
+impl Gateway {
+    /// Starts it with a configuration.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    #[track_caller]
+    pub fn start(setup: &Setup) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("atalho.toml");
+        fs::write(&file, setup.text()).expect("a file in a fresh directory");
+        let mut command = atalho(setup.namespace.as_deref());
+        command.arg("serve").arg("--config").arg(&file);
+        Self::launch(command, setup.engine(), directory, !setup.alone)
+    }
+
+    /// Starts it with flags only.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    #[track_caller]
+    pub fn start_with_flags(engine: Engine, flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut command = atalho(None);
+        command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.args(["--engine", engine.name()]).args(flags);
+        Self::launch(command, engine, directory, true)
+    }
+
+    #[track_caller]
+    fn launch(
+        mut command: Command,
+        engine: Engine,
+        directory: tempfile::TempDir,
+        shared: bool,
+    ) -> Self {
+        let serial = shared.then(serial::shared);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Does not outlive a test that is killed.
+        // SAFETY: prctl is async-signal-safe and takes no memory.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        collect(child.stderr.take().expect("a pipe"), &log);
+        collect(child.stdout.take().expect("a pipe"), &log);
+        let mut gateway = Self {
+            child,
+            engine,
+            addresses: Vec::new(),
+            admin: None,
+            log,
+            directory,
+            exited: None,
+            _serial: serial,
+        };
+        let started = within(START, || {
+            if let Some(status) = gateway.child.try_wait().expect("our child") {
+                gateway.exited = Some(status);
+                return Some(false);
+            }
+            gateway.lines().iter().any(|line| line == "ready").then_some(true)
+        });
+        if started != Some(true) {
+            gateway.print_log();
+            panic!("the gateway did not get ready; it exited with {:?}", gateway.exited);
+        }
+        for line in gateway.lines() {
+            let address = |prefix: &str| line.strip_prefix(prefix).and_then(|a| a.parse().ok());
+            gateway.addresses.extend(address("listening on "));
+            gateway.admin = gateway.admin.or(address("admin on "));
+        }
+        assert!(!gateway.addresses.is_empty(), "it did not say where it listens");
+        gateway
+    }
+
+    // === talking to it ===
+
+    /// Where it listens (the first address).
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Every address that it listens on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where its admin listener is.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[track_caller]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin.expect("an admin listener")
+    }
+
+    /// The URL of the API.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// A new client connection.
+    ///
+    /// # Panics
+    /// When it refuses.
+    #[track_caller]
+    pub fn connect(&self) -> Peer {
+        Peer::connect(self.address())
+    }
+
+    /// Sends one request on a connection of its own.
+    ///
+    /// # Panics
+    /// When no complete response comes.
+    #[track_caller]
+    pub fn ask(&self, request: impl AsRef<[u8]>) -> Message {
+        self.connect().ask(request)
+    }
+
+    /// GET on the admin listener.
+    ///
+    /// # Panics
+    /// When no complete response comes.
+    #[track_caller]
+    pub fn admin_get(&self, path: &str) -> Message {
+        Peer::connect(self.admin()).ask(request_with("GET", path, &[("Connection", "close")], ""))
+    }
+
+    // === looking into it ===
+
+    /// Its metrics now.
+    ///
+    /// # Panics
+    /// When there are none.
+    #[track_caller]
+    pub fn metrics(&self) -> Metrics {
+        let page = self.admin_get("/metrics");
+        assert_eq!(page.status(), 200);
+        Metrics::parse(&String::from_utf8(page.payload()).expect("text"))
+    }
+
+    /// The sum of a metric's samples that have these labels.
+    #[track_caller]
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.metrics().sum(name, labels)
+    }
+
+    /// Its status page.
+    ///
+    /// # Panics
+    /// When it is no JSON.
+    #[track_caller]
+    pub fn status(&self) -> serde_json::Value {
+        self.admin_get("/status").json()
+    }
+
+    /// Requests in flight, over all instances.
+    #[track_caller]
+    pub fn in_flight(&self) -> u32 {
+        self.metric("atalho_in_flight_requests", &[]) as u32
+    }
+
+    /// Waits until nothing is in flight.
+    ///
+    /// # Panics
+    /// When something stays.
+    #[track_caller]
+    pub fn expect_idle(&self) {
+        eventually("nothing in flight", || self.in_flight() == 0);
+    }
+
+    /// Exchanges that ended so.
+    #[track_caller]
+    pub fn outcomes(&self, outcome: &str) -> u64 {
+        self.metric("atalho_exchanges_total", &[("outcome", outcome)]) as u64
+    }
+
+    /// Waits until this many exchanges have ended so, and not more.
+    ///
+    /// # Panics
+    /// When it becomes more, or does not become as many.
+    #[track_caller]
+    pub fn expect_outcomes(&self, outcome: &str, count: u64) {
+        let seen = eventually_some(&format!("{count} exchanges ended as {outcome}"), || {
+            let seen = self.outcomes(outcome);
+            (seen >= count).then_some(seen)
+        });
+        assert_eq!(seen, count, "exchanges ended as {outcome}");
+    }
+
+    /// Body bytes that an engine has carried in a direction (`request` or `response`).
+    #[track_caller]
+    pub fn carried(&self, engine: Engine, direction: &str) -> u64 {
+        let labels = [("engine", engine.name()), ("direction", direction)];
+        self.metric("atalho_body_bytes_total", &labels) as u64
+    }
+
+    /// Proves that the engine under test has worked at all: without this, a gateway that falls
+    /// back to user space would pass every test of the kernel engines.
+    ///
+    /// # Panics
+    /// When it has carried nothing.
+    #[track_caller]
+    pub fn expect_carried(&self, direction: &str) {
+        eventually(&format!("{} carried bytes of a {direction}", self.engine.name()), || {
+            self.carried(self.engine, direction) > 0
+        });
+    }
+
+    /// The engine under test.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed, on both streams.
+    pub fn lines(&self) -> Vec<String> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for a line that contains all of `parts`.
+    ///
+    /// # Panics
+    /// When none comes.
+    #[track_caller]
+    pub fn expect_line(&self, parts: &[&str]) -> String {
+        eventually_some(&format!("a log line with {parts:?}"), || {
+            self.lines().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
+        })
+    }
+
+    // === changing it ===
+
+    /// Its configuration file.
+    pub fn config_file(&self) -> PathBuf {
+        self.directory.path().join("atalho.toml")
+    }
+
+    /// How many configurations have taken effect.
+    #[track_caller]
+    pub fn generation(&self) -> u64 {
+        self.metric("atalho_config_generation", &[]) as u64
+    }
+
+    /// Replaces the configuration file as editors do (by rename), and waits until it is in effect.
+    ///
+    /// # Panics
+    /// When it does not take effect.
+    #[track_caller]
+    pub fn reload(&self, setup: &Setup) {
+        let before = self.generation();
+        replace(&self.config_file(), &setup.text());
+        eventually("the new configuration is in effect", || self.generation() > before);
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: takes no memory; the process is our child and has not been waited for.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// Whether it still runs.
+    pub fn running(&mut self) -> bool {
+        if self.exited.is_none() {
+            self.exited = self.child.try_wait().expect("our child");
+        }
+        self.exited.is_none()
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        eventually("the gateway ends", || !self.running());
+        self.exited.expect("it has ended")
+    }
+
+    /// Asks it to end, and waits.
+    ///
+    /// # Panics
+    /// When it does not, or fails.
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.terminate();
+        let status = self.wait();
+        assert!(status.success(), "it ended with {status}");
+    }
+
+    /// Kills it (SIGKILL), and waits.
+    ///
+    /// # Panics
+    /// When it had ended before.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        assert_eq!(self.wait().signal(), Some(libc::SIGKILL));
+    }
+
+    fn print_log(&self) {
+        let lines = self.lines();
+        let from = lines.len().saturating_sub(200);
+        eprintln!("--- the gateway's last {} lines:", lines.len() - from);
+        for line in &lines[from..] {
+            eprintln!("    {line}");
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print_log();
+        }
+        if self.running() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        } else if !std::thread::panicking() {
+            let panicked = self.lines().iter().any(|line| line.contains("panicked at"));
+            assert!(!panicked, "the gateway panicked: {:#?}", self.lines());
+        }
+    }
+}
+
+/// The command, to be run in a network namespace if one is named.
+///
+/// # Panics
+/// When the binary has not been built.
+pub fn atalho(namespace: Option<&str>) -> Command {
+    let binary = process::binary("ATALHO_BIN", "atalho");
+    match namespace {
+        None => Command::new(binary),
+        Some(name) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", name]).arg(binary);
+            command
+        }
+    }
+}
+
+/// Replaces a file in one step.
+///
+/// # Panics
+/// When the directory cannot be written to.
+pub fn replace(file: &Path, text: &str) {
+    let fresh = file.with_extension("new");
+    fs::write(&fresh, text).expect("a file beside the old one");
+    fs::rename(&fresh, file).expect("a rename within a directory");
+}
+
+fn collect(stream: impl Read + Send + 'static, log: &Arc<Mutex<Vec<String>>>) {
+    let log = log.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines() {
+            let Ok(line) = line else { break };
+            log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    });
+}

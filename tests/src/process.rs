@@ -1,0 +1,92 @@
+//! What the system knows about a process.
+
+use std::{fs, path::PathBuf};
+
+/// Where the build puts its binaries: `target/PROFILE`.
+///
+/// # Panics
+/// When the test executable is not below it.
+pub fn build_dir() -> PathBuf {
+    let exe = std::env::current_exe().expect("the path of the test executable");
+    let deps = exe.parent().expect("a directory");
+    let dir = if deps.ends_with("deps") { deps.parent() } else { Some(deps) };
+    dir.expect("a build directory").to_owned()
+}
+
+/// A binary of this workspace: `$VARIABLE`, or the one beside the tests.
+///
+/// # Panics
+/// When it has not been built.
+pub fn binary(variable: &str, name: &str) -> PathBuf {
+    let path = std::env::var_os(variable).map_or_else(|| build_dir().join(name), PathBuf::from);
+    assert!(
+        path.exists(),
+        "{} is not there: build it with `cargo build --workspace`, or name it in {variable}",
+        path.display()
+    );
+    path
+}
+
+/// Whether tests may be skipped. Not in CI.
+pub fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+/// Skips a test, visibly.
+///
+/// # Panics
+/// In CI.
+#[track_caller]
+pub fn skip(reason: &str) {
+    assert!(!in_ci(), "cannot run here, and CI skips nothing: {reason}");
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// Whether we are root. Says that the test is skipped otherwise.
+///
+/// # Panics
+/// In CI, when we are not.
+#[track_caller]
+pub fn root_or_skip(what: &str) -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        skip(&format!("{what} needs root"));
+    }
+    root
+}
+
+/// What a process' descriptors point at (`socket:[1]`, a path, ...).
+pub fn descriptors(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// How many sockets a process has.
+pub fn sockets(pid: u32) -> usize {
+    descriptors(pid).iter().filter(|target| target.starts_with("socket:")).count()
+}
+
+/// Resident memory of a process, in bytes.
+pub fn resident(pid: u32) -> u64 {
+    field(&format!("/proc/{pid}/status"), "VmRSS:")
+}
+
+/// Memory that the machine could still give away, in bytes.
+pub fn available_memory() -> u64 {
+    field("/proc/meminfo", "MemAvailable:")
+}
+
+fn field(path: &str, name: &str) -> u64 {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
