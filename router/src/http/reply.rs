@@ -1,8 +1,11 @@
 //! Answers that the gateway makes itself.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io::Write, time::SystemTime};
 
-use super::head::Reject;
+use super::{
+    head::{Reject, Version},
+    rewrite,
+};
 
 /// The interim response that makes a client send its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -21,7 +24,7 @@ pub enum ErrorForm {
 /// An error that the gateway itself answers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The status.
+    /// The status, 400 to 599.
     pub status: u16,
     /// The reason as a short fixed word, sent as `x-atalho-error`.
     pub reason: &'static str,
@@ -33,16 +36,14 @@ pub struct Failure {
 
 impl From<Reject> for Failure {
     fn from(reject: Reject) -> Self {
-        Self {
-            status: reject.status,
-            reason: reject.reason,
-            message: reject.message,
-            retry_after: None,
-        }
+        let Reject { status, reason, message } = reject;
+        Self { status, reason, message, retry_after: None }
     }
 }
 
 /// Writes an error response. `head_only` leaves the body out (answers to HEAD).
+///
+/// `keep_alive` is about HTTP/1.1; pass `false` to a client of HTTP/1.0.
 pub fn failure(
     out: &mut Vec<u8>,
     form: ErrorForm,
@@ -50,10 +51,148 @@ pub fn failure(
     head_only: bool,
     keep_alive: bool,
 ) {
-    let _ = (out, form, failure, head_only, keep_alive);
+    let body = match form {
+        ErrorForm::OpenAi => serde_json::json!({
+            "error": {
+                "message": failure.message,
+                "type": openai_type(failure.status),
+                "param": null,
+                "code": failure.reason,
+            }
+        }),
+        ErrorForm::Anthropic => serde_json::json!({
+            "type": "error",
+            "error": { "type": anthropic_type(failure.status), "message": failure.message },
+        }),
+        ErrorForm::SageMaker => serde_json::json!({ "Message": failure.message }),
+    };
+    start(out, failure.status, keep_alive);
+    let _ = write!(out, "x-atalho-error: {}\r\n", failure.reason);
+    if form == ErrorForm::SageMaker {
+        let _ = write!(out, "x-amzn-ErrorType: {}\r\n", sagemaker_type(failure.status));
+    }
+    if let Some(seconds) = failure.retry_after {
+        let _ = write!(out, "Retry-After: {seconds}\r\n");
+    }
+    finish(out, body.to_string().as_bytes(), head_only);
 }
 
 /// Writes a JSON response. `head_only` leaves the body out (answers to HEAD).
 pub fn json(out: &mut Vec<u8>, status: u16, body: &[u8], head_only: bool, keep_alive: bool) {
-    let _ = (out, status, body, head_only, keep_alive);
+    start(out, status, keep_alive);
+    finish(out, body, head_only);
 }
+
+fn start(out: &mut Vec<u8>, status: u16, keep_alive: bool) {
+    let _ = write!(out, "HTTP/1.1 {status} {}\r\nDate: ", phrase(status));
+    let _ = write!(out, "{}\r\n", ImfDate(SystemTime::now()));
+    rewrite::connection(out, Version::Http11, keep_alive);
+}
+
+fn finish(out: &mut Vec<u8>, body: &[u8], head_only: bool) {
+    let length = body.len();
+    let _ = write!(out, "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+    if !head_only {
+        out.extend_from_slice(body);
+    }
+}
+
+/// `error.type` as OpenAI's API has it.
+fn openai_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        429 => "rate_limit_error",
+        500.. => "server_error",
+        _ => "invalid_request_error",
+    }
+}
+
+/// `error.type` as Anthropic's API has it.
+fn anthropic_type(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 => "overloaded_error",
+        504 => "timeout_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
+/// Error shapes of SageMaker's runtime API.
+fn sagemaker_type(status: u16) -> &'static str {
+    match status {
+        429 => "ThrottlingException",
+        502 | 504 => "InternalDependencyException",
+        503 => "ServiceUnavailable",
+        500.. => "InternalFailure",
+        _ => "ValidationError",
+    }
+}
+
+/// The reason phrases of RFC 9110 section 15.
+fn phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Error",
+    }
+}
+
+/// A time as HTTP writes it (RFC 9110 section 5.6.7).
+struct ImfDate(SystemTime);
+
+impl std::fmt::Display for ImfDate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let seconds = self.0.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        // Years are counted from March, so that the leap day is a year's last; 146,097 days are 400
+        // years, 719,468 days lie between 0000-03-01 and 1970-01-01.
+        let since = days + 719_468;
+        let (era, day_of_era) = (since / 146_097, since % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+        let month = (from_march + 2) % 12;
+        let year = era * 400 + year_of_era + u64::from(from_march >= 10);
+        write!(
+            f,
+            "{}, {day:02} {} {year:04} {:02}:{:02}:{:02} GMT",
+            DAYS[(days % 7) as usize],
+            MONTHS[month as usize],
+            second / 3600,
+            second / 60 % 60,
+            second % 60,
+        )
+    }
+}
+
+#[cfg(test)]
+#[path = "reply_tests.rs"]
+mod tests;

@@ -11,7 +11,13 @@ pub(super) struct Gathered {
     keep_alive: bool,
     /// `Connection` names something else than `close` and `keep-alive`.
     pub(super) names_fields: bool,
+    /// Options that `Connection` has named.
+    options: u32,
 }
+
+/// Most options that `Connection` may have: each is looked for in every field when a head is
+/// rewritten, and honest senders name a few.
+const MAX_OPTIONS: u32 = 32;
 
 /// What is wrong with the fields that frame the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +29,7 @@ pub(super) enum FramingFault {
     BothLengthAndCoding,
     CodingInHttp10,
     LookAlike,
+    TooManyOptions,
 }
 
 impl FramingFault {
@@ -33,6 +40,7 @@ impl FramingFault {
                 "transfer_encoding"
             }
             Self::BothLengthAndCoding | Self::LookAlike => "ambiguous_framing",
+            Self::TooManyOptions => "connection",
         }
     }
 
@@ -54,6 +62,7 @@ impl FramingFault {
                 "A field named like Content-Length or Transfer-Encoding, but with an underscore, \
                  is present; some servers take it for the real one."
             }
+            Self::TooManyOptions => "Connection names more than 32 options.",
         }
     }
 }
@@ -73,6 +82,10 @@ impl Gathered {
         match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 for option in list_tokens(value) {
+                    self.options += 1;
+                    if self.options > MAX_OPTIONS {
+                        return Err(FramingFault::TooManyOptions);
+                    }
                     if option.eq_ignore_ascii_case(b"close") {
                         self.close = true;
                     } else if option.eq_ignore_ascii_case(b"keep-alive") {
@@ -116,6 +129,11 @@ impl Gathered {
             (false, Some(length)) => Ok(Announced::Length(length)),
             (false, None) => Ok(Announced::Nothing),
         }
+    }
+
+    /// What Content-Length says.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
     }
 
     /// Whether the sender keeps the connection open (RFC 9112 section 9.3).

@@ -31,6 +31,8 @@ pub struct RequestHead {
     pub expect_continue: bool,
     /// `Connection` names fields of the head, which must not be passed on.
     pub(crate) names_fields: bool,
+    /// What Content-Length says.
+    pub(crate) length: Option<u64>,
     /// The target is in absolute form, so the host is the target's.
     absolute: bool,
     method_span: Span,
@@ -87,6 +89,17 @@ impl RequestHead {
     /// All fields in order, values without the white space around them.
     pub fn headers<'a>(&self, buf: &'a [u8]) -> Fields<'a> {
         Fields::new(self.fields.get(buf))
+    }
+
+    /// Whether `Max-Forwards` applies: to OPTIONS and TRACE (RFC 9110 section 7.6.2).
+    pub(crate) fn has_max_forwards(&self, buf: &[u8]) -> bool {
+        self.method == Method::Options || self.method_bytes(buf) == b"TRACE"
+    }
+
+    /// Whether the client wants this gateway itself to answer: OPTIONS or TRACE that must not be
+    /// forwarded any more (`Max-Forwards: 0`).
+    pub fn is_for_gateway(&self, buf: &[u8]) -> bool {
+        self.has_max_forwards(buf) && self.header(buf, "max-forwards") == Some(b"0")
     }
 
     /// Whether the client's target was in absolute form.
@@ -258,6 +271,7 @@ fn parse(buf: &[u8], start: usize, end: usize, limits: &Limits) -> Result<Reques
         keep_alive: gathered.persistent(version),
         expect_continue,
         names_fields: gathered.names_fields,
+        length: gathered.length(),
         absolute: parts.authority.is_some(),
         method_span,
         target: match parts.origin {

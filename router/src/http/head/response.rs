@@ -167,10 +167,7 @@ fn parse(
         framing,
         keep_alive: gathered.persistent(version) && !framing.is_until_close(),
         names_fields: gathered.names_fields,
-        length: match announced {
-            Announced::Length(length) => Some(length),
-            _ => None,
-        },
+        length: gathered.length(),
         reason_phrase,
         fields,
     })

@@ -1,0 +1,89 @@
+use std::time::Duration;
+
+use super::*;
+use crate::http::{Framing, Limits, Method, parse_response};
+
+const FORMS: [ErrorForm; 3] = [ErrorForm::OpenAi, ErrorForm::Anthropic, ErrorForm::SageMaker];
+
+fn sample(status: u16) -> Failure {
+    Failure {
+        status,
+        reason: "busy",
+        message: Cow::Borrowed("Every \"instance\" is busy;\ntry again."),
+        retry_after: Some(3),
+    }
+}
+
+fn parsed(out: &[u8]) -> (crate::http::ResponseHead, serde_json::Value) {
+    let head = parse_response(out, Method::Post, &Limits::default()).unwrap().unwrap();
+    let body = &out[head.len..];
+    assert_eq!(head.framing, Framing::length(body.len() as u64));
+    (head, serde_json::from_slice(body).unwrap())
+}
+
+#[test]
+fn every_form_is_what_its_clients_parse() {
+    let message = &sample(429).message;
+    for form in FORMS {
+        let mut out = Vec::new();
+        failure(&mut out, form, &sample(429), false, true);
+        let (head, body) = parsed(&out);
+        assert_eq!((head.status, head.keep_alive), (429, true));
+        assert_eq!(head.header(&out, "retry-after"), Some(&b"3"[..]));
+        assert_eq!(head.header(&out, "x-atalho-error"), Some(&b"busy"[..]));
+        assert_eq!(head.header(&out, "content-type"), Some(&b"application/json"[..]));
+        match form {
+            ErrorForm::OpenAi => {
+                assert_eq!(body["error"]["message"], **message);
+                assert_eq!(body["error"]["type"], "rate_limit_error");
+                assert_eq!(body["error"]["code"], "busy");
+                assert!(body["error"].as_object().unwrap().contains_key("param"));
+            }
+            ErrorForm::Anthropic => {
+                assert_eq!(body["type"], "error");
+                assert_eq!(body["error"]["type"], "rate_limit_error");
+                assert_eq!(body["error"]["message"], **message);
+            }
+            ErrorForm::SageMaker => {
+                assert_eq!(body["Message"], **message);
+                assert_eq!(
+                    head.header(&out, "X-Amzn-ErrorType"),
+                    Some(&b"ThrottlingException"[..])
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_status_has_a_phrase_and_a_type() {
+    for status in [400, 404, 408, 413, 417, 429, 431, 500, 501, 502, 503, 504, 505] {
+        assert_ne!(phrase(status), "Error", "{status}");
+        for form in FORMS {
+            let mut out = Vec::new();
+            failure(&mut out, form, &sample(status), false, false);
+            let (head, _) = parsed(&out);
+            assert_eq!((head.status, head.keep_alive), (status, false));
+        }
+    }
+}
+
+#[test]
+fn an_answer_to_head_announces_the_body_it_leaves_out() {
+    let (mut whole, mut head) = (Vec::new(), Vec::new());
+    json(&mut whole, 200, b"{\"a\":1}", false, true);
+    json(&mut head, 200, b"{\"a\":1}", true, true);
+    assert!(whole.ends_with(b"\r\n\r\n{\"a\":1}"));
+    assert!(head.ends_with(b"Content-Length: 7\r\n\r\n"));
+}
+
+#[test]
+fn dates() {
+    let at = |seconds| ImfDate(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
+    assert_eq!(at(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+    assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+    assert_eq!(at(951_782_399), "Mon, 28 Feb 2000 23:59:59 GMT");
+    assert_eq!(at(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
+    assert_eq!(at(1_735_689_599), "Tue, 31 Dec 2024 23:59:59 GMT");
+    assert_eq!(at(4_107_542_400), "Mon, 01 Mar 2100 00:00:00 GMT");
+}

@@ -1,0 +1,195 @@
+use super::*;
+use crate::http::{Limits, parse_request, parse_response};
+
+const UP: Upstream<'static> = Upstream {
+    authority: "10.0.0.1:8000",
+    target: None,
+    client: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)),
+};
+
+fn up(input: &str, up: &Upstream<'_>) -> String {
+    let head = parse_request(input.as_bytes(), &Limits::default()).expect(input).expect(input);
+    let mut out = Vec::new();
+    request(&mut out, input.as_bytes(), &head, up);
+    let again = parse_request(&out, &Limits::default()).expect("valid").expect("complete");
+    assert_eq!((again.len, again.framing), (out.len(), head.framing), "{input:?}");
+    String::from_utf8(out).unwrap()
+}
+
+fn down(input: &str, method: Method, down: &Downstream<'_>) -> String {
+    let head = parse_response(input.as_bytes(), method, &Limits::default());
+    let head = head.expect(input).expect(input);
+    let mut out = Vec::new();
+    response(&mut out, input.as_bytes(), &head, down);
+    String::from_utf8(out).unwrap()
+}
+
+const OPEN: Downstream<'static> =
+    Downstream { version: Version::Http11, keep_alive: true, dechunk: false, extra: &[] };
+
+#[test]
+fn a_request_is_written_anew() {
+    let out = up(
+        "POST /v1/x?y HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer a\r\nX-Empty:\r\n\
+         TRANSFER-encoding:\tChunked \r\nConnection: close\r\n\r\n",
+        &UP,
+    );
+    assert_eq!(
+        out,
+        "POST /v1/x?y HTTP/1.1\r\nHost: 10.0.0.1:8000\r\nAuthorization: Bearer a\r\nX-Empty: \r\n\
+         Transfer-Encoding: chunked\r\nVia: 1.1 atalho\r\nX-Forwarded-For: 192.0.2.7\r\n\
+         X-Forwarded-Proto: http\r\nX-Forwarded-Host: api\r\n\r\n"
+    );
+}
+
+#[test]
+fn the_target_can_be_replaced_and_absolute_form_goes() {
+    let with = Upstream { target: Some(b"/invocations"), ..UP };
+    assert!(
+        up("POST /endpoints/e/invocations HTTP/1.1\r\nHost: a\r\n\r\n", &with)
+            .starts_with("POST /invocations HTTP/1.1\r\n")
+    );
+    let out = up("GET http://other:1/p HTTP/1.1\r\nHost: a\r\n\r\n", &UP);
+    assert!(out.starts_with("GET /p HTTP/1.1\r\nHost: 10.0.0.1:8000\r\n"));
+    assert!(out.contains("X-Forwarded-Host: other:1\r\n"));
+    assert!(!out.contains("Host: a\r\n"));
+}
+
+#[test]
+fn an_http10_request_becomes_http11() {
+    let out = up("GET / HTTP/1.0\r\n\r\n", &UP);
+    assert!(out.starts_with("GET / HTTP/1.1\r\nHost: 10.0.0.1:8000\r\n"));
+    assert!(out.contains("Via: 1.0 atalho\r\n"));
+    assert!(!out.contains("X-Forwarded-Host"));
+}
+
+#[test]
+fn lengths_are_written_in_their_plainest_form() {
+    let out = up("POST / HTTP/1.1\r\nHost: a\r\ncontent-LENGTH: 007\r\n\r\n", &UP);
+    assert!(out.contains("\r\nContent-Length: 7\r\n"));
+    let out = up("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", &UP);
+    assert!(out.contains("\r\nContent-Length: 0\r\n"));
+    let out = up("POST / HTTP/1.1\r\nHost: a\r\n\r\n", &UP);
+    assert!(out.contains("\r\nContent-Length: 0\r\n"));
+    let out = up("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &UP);
+    assert!(!out.contains("Content-Length"));
+}
+
+#[test]
+fn connection_fields_stay_on_their_connection() {
+    let out = up(
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-One\r\nX-One: 1\r\nx-one: 2\r\n\
+         Keep-Alive: timeout=5\r\nProxy-Connection: x\r\nTE: trailers\r\nUpgrade: websocket\r\n\
+         HTTP2-Settings: x\r\nProxy-Authorization: x\r\nExpect: 100-continue\r\nX-Two: 2\r\n\
+         Connection: X-Two\r\nX-Three: 3\r\nContent-Length: 1\r\n\r\n",
+        &UP,
+    );
+    let names: Vec<_> =
+        out.lines().skip(1).filter_map(|l| l.split_once(':')).map(|l| l.0).collect();
+    assert_eq!(
+        names,
+        [
+            "Host",
+            "X-Three",
+            "Content-Length",
+            "Via",
+            "X-Forwarded-For",
+            "X-Forwarded-Proto",
+            "X-Forwarded-Host"
+        ]
+    );
+}
+
+#[test]
+fn connection_cannot_remove_what_others_decide_by() {
+    let out = up(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nAuthorization: b\r\nX-Api-Key: k\r\n\
+         X-Amzn-SageMaker-Prefix-Aware-Id: t\r\nContent-Type: application/json\r\nCookie: c\r\n\
+         Connection: host, content-length, transfer-encoding, authorization, x-api-key, cookie, \
+         x-amzn-sagemaker-prefix-aware-id, content-type, x-forwarded-for, via\r\n\r\n",
+        &UP,
+    );
+    for kept in [
+        "Host: 10.0.0.1:8000",
+        "Content-Length: 5",
+        "Authorization: b",
+        "X-Api-Key: k",
+        "Cookie: c",
+        "X-Amzn-SageMaker-Prefix-Aware-Id: t",
+        "Content-Type: application/json",
+        "X-Forwarded-For: 192.0.2.7",
+        "Via: 1.1 atalho",
+    ] {
+        assert!(out.contains(&format!("\r\n{kept}\r\n")), "{kept}");
+    }
+}
+
+#[test]
+fn forwarding_fields_of_the_client_are_replaced() {
+    let out = up(
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nX-FORWARDED-PROTO: https\r\n\
+         X-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\nForwarded: for=6.6.6.6\r\nVia: 1.1 x\r\n\r\n",
+        &Upstream { client: "::ffff:192.0.2.9".parse().unwrap(), ..UP },
+    );
+    assert!(!out.contains("6.6.6.6") && !out.contains("evil") && !out.contains("https"));
+    assert!(out.contains("X-Forwarded-For: 192.0.2.9\r\n"));
+    assert!(out.contains("Via: 1.1 x\r\nVia: 1.1 atalho\r\n"));
+}
+
+#[test]
+fn max_forwards_counts_down() {
+    let head = "OPTIONS * HTTP/1.1\r\nHost: a\r\nMax-Forwards: 3\r\n\r\n";
+    assert!(up(head, &UP).contains("Max-Forwards: 2\r\n"));
+    assert!(up(&head.replace("OPTIONS *", "TRACE /"), &UP).contains("Max-Forwards: 2\r\n"));
+    assert!(up(&head.replace("OPTIONS *", "GET /"), &UP).contains("Max-Forwards: 3\r\n"));
+    let zero = head.replace('3', "0");
+    let parsed = parse_request(zero.as_bytes(), &Limits::default()).unwrap().unwrap();
+    assert!(parsed.is_for_gateway(zero.as_bytes()));
+}
+
+#[test]
+fn a_response_is_written_anew() {
+    let out = down(
+        "HTTP/1.0 404 Not  Here\r\nServer: u\r\nContent-length: 03\r\nConnection: x-gone\r\n\
+         Keep-Alive: timeout=5\r\nX-Gone: 1\r\nX-Atalho-Instance: forged\r\nSet-Cookie: a\r\n\
+         Set-Cookie: b\r\n\r\n",
+        Method::Get,
+        &Downstream { extra: &[("x-atalho-instance", b"10.0.0.1:8000")], ..OPEN },
+    );
+    assert_eq!(
+        out,
+        "HTTP/1.1 404 Not  Here\r\nServer: u\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\
+         x-atalho-instance: 10.0.0.1:8000\r\nContent-Length: 3\r\n\r\n"
+    );
+}
+
+#[test]
+fn the_connection_closes_where_it_must() {
+    let sized = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
+    let chunked = "HTTP/1.1 200 OK\r\nTrailer: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let closing = "HTTP/1.1 200 OK\r\n\r\n";
+    let case = |input, version, keep_alive, dechunk| {
+        down(input, Method::Get, &Downstream { version, keep_alive, dechunk, extra: &[] })
+    };
+    let (old, new) = (Version::Http10, Version::Http11);
+    assert!(!case(sized, new, true, false).contains("Connection"));
+    assert!(case(sized, new, false, false).contains("Connection: close\r\n"));
+    assert!(case(sized, old, true, false).contains("Connection: keep-alive\r\n"));
+    assert!(case(sized, old, false, false).contains("Connection: close\r\n"));
+    assert!(case(closing, new, true, false).contains("Connection: close\r\n"));
+    assert!(case(chunked, new, true, false).contains("Transfer-Encoding: chunked\r\n"));
+    let dechunked = case(chunked, old, true, true);
+    assert_eq!(dechunked, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+}
+
+#[test]
+fn responses_without_a_body() {
+    let out = down("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", Method::Head, &OPEN);
+    assert!(out.contains("Content-Length: 9\r\n"));
+    let out = down("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", Method::Get, &OPEN);
+    assert!(out.contains("Content-Length: 9\r\n"));
+    let out = down("HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", Method::Get, &OPEN);
+    assert_eq!(out, "HTTP/1.1 204 No Content\r\n\r\n");
+    let out = down("HTTP/1.1 100\r\nContent-Length: 0\r\nX: y\r\n\r\n", Method::Get, &OPEN);
+    assert_eq!(out, "HTTP/1.1 100 \r\nX: y\r\n\r\n");
+}
