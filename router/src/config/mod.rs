@@ -1,1 +1,16 @@
-//! (being written)
+//! The gateway's configuration: from a TOML file or from flags to one valid [`Config`].
+
+mod error;
+mod flags;
+mod model;
+mod read;
+pub mod reload;
+mod section;
+mod settings;
+mod value;
+
+pub use error::{ConfigError, Issue};
+pub use flags::{Flags, from_flags};
+pub use model::*;
+pub use read::{load, parse};
+pub use settings::{Kind, SETTINGS, STRATEGIES, Setting};

@@ -1,1 +1,17 @@
-//! (being written)
+//! Endpoints, variants, instances: who can serve, how busy each is, and whether it is well.
+
+mod build;
+pub mod counters;
+mod health_state;
+mod instance;
+mod strategy;
+mod url;
+mod variant;
+
+pub use build::{BuildError, Fleet};
+pub use counters::{Counter, Counters};
+pub use health_state::{FailureKind, Status};
+pub use instance::{Instance, InstanceId};
+pub use strategy::Strategy;
+pub use url::{InstanceUrl, UrlError};
+pub use variant::{Endpoint, Routing, UnknownVariant, Variant};

@@ -1,1 +1,9 @@
-//! (being written)
+//! Which instance serves a request, and the ticket that counts it.
+
+mod choose;
+mod rank;
+mod ticket;
+
+pub use choose::{Choice, NoInstance, Reason, choose};
+pub use rank::{PrefixKey, rank};
+pub use ticket::Ticket;

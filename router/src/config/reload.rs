@@ -1,0 +1,1 @@
+//! Taking over a changed configuration while requests go on.

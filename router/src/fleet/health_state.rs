@@ -1,0 +1,296 @@
+//! Whether an instance is well: what checks found, what requests met, what the configuration says.
+//!
+//! An instance is taken for well until something speaks against it, so that neither a slow health
+//! page nor a missing one keeps a fleet from starting. An instance that is dead from the start costs
+//! one refused connection, and the request that met it goes to the next instance.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+
+use crate::config::Health as Settings;
+
+/// How a request failed by its instance's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// No connection could be opened.
+    Connect,
+    /// The connection ended before the response did.
+    Reset,
+    /// No answer in time.
+    Timeout,
+    /// What it sent is not HTTP.
+    Protocol,
+    /// It answered with a status of 500 or more.
+    Status,
+}
+
+impl FailureKind {
+    /// What an answer of this status says about the instance; a 4xx is the client's own fault.
+    pub const fn of_status(status: u16) -> Option<Self> {
+        if status >= 500 { Some(Self::Status) } else { None }
+    }
+
+    /// Whether a good health check says that the cause is gone. A server may well answer checks
+    /// while all its requests fail.
+    const fn cured_by_check(self) -> bool {
+        matches!(self, Self::Connect | Self::Reset)
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "no connection",
+            Self::Reset => "connection lost",
+            Self::Timeout => "no answer in time",
+            Self::Protocol => "malformed answer",
+            Self::Status => "5xx answers",
+        })
+    }
+}
+
+/// What speaks against an instance; nothing when it is [available](Self::available).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(u32);
+
+impl Status {
+    const DOWN: u32 = 1;
+    const EJECTED: u32 = 2;
+    const DRAINING: u32 = 4;
+    const REMOVED: u32 = 8;
+    const UNRESOLVED: u32 = 16;
+
+    /// Nothing does: it may get new requests.
+    pub const fn available(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Its health checks fail.
+    pub const fn down(self) -> bool {
+        self.0 & Self::DOWN != 0
+    }
+
+    /// Its requests failed, and it gets none for a while.
+    pub const fn ejected(self) -> bool {
+        self.0 & Self::EJECTED != 0
+    }
+
+    /// It is to get no new requests, or is no longer in the configuration.
+    pub const fn leaving(self) -> bool {
+        self.0 & (Self::DRAINING | Self::REMOVED) != 0
+    }
+
+    /// Its host name has no known address.
+    pub const fn unresolved(self) -> bool {
+        self.0 & Self::UNRESOLVED != 0
+    }
+
+    /// The most important of all that speaks against it, or `up`.
+    pub const fn as_str(self) -> &'static str {
+        match self.0 {
+            0 => "up",
+            s if s & Self::REMOVED != 0 => "removed",
+            s if s & Self::DRAINING != 0 => "draining",
+            s if s & Self::UNRESOLVED != 0 => "unresolved",
+            s if s & Self::DOWN != 0 => "down",
+            _ => "ejected",
+        }
+    }
+}
+
+/// The outcome of one health check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// It answered with a status below 500.
+    Good,
+    /// It could not be reached at all.
+    Unreachable,
+    /// It answered 5xx, or not in time, or not in HTTP.
+    Bad,
+}
+
+/// What a check changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The instance is back.
+    Up,
+    /// The instance is out.
+    Down,
+}
+
+/// The health of one instance.
+#[derive(Debug)]
+pub(crate) struct HealthState {
+    /// Bits of [`Status`]. One load answers "may it serve?" on the way of every request.
+    bits: AtomicU32,
+    /// When the ejection ends, in [`now`] milliseconds.
+    ejected_until: AtomicU64,
+    /// Whether a success has anything to clear.
+    tarnished: AtomicBool,
+    history: Mutex<History>,
+    settings: ArcSwap<Settings>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    /// Good checks in a row.
+    good: u32,
+    /// Bad checks in a row.
+    bad: u32,
+    /// Whether any check was good.
+    ever_good: bool,
+    /// Failed requests in a row.
+    failures: u32,
+    /// Ejections since the instance last did well: the next one lasts 2^level times the first.
+    level: u32,
+    /// Good requests in a row since the last ejection.
+    successes: u32,
+    /// What the last ejection was for.
+    cause: Option<FailureKind>,
+}
+
+/// Milliseconds since this process first asked. The clock never jumps: it is not the time of day.
+fn now() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    u64::try_from(Instant::now().saturating_duration_since(start).as_millis()).unwrap_or(u64::MAX)
+}
+
+impl HealthState {
+    pub(crate) fn new(resolved: bool, drain: bool, settings: Arc<Settings>) -> Self {
+        let mut bits = 0;
+        if !resolved {
+            bits |= Status::UNRESOLVED;
+        }
+        if drain {
+            bits |= Status::DRAINING;
+        }
+        Self {
+            bits: AtomicU32::new(bits),
+            ejected_until: AtomicU64::new(0),
+            tarnished: AtomicBool::new(false),
+            history: Mutex::default(),
+            settings: ArcSwap::new(settings),
+        }
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, bit: u32, on: bool) {
+        if on {
+            self.bits.fetch_or(bit, Relaxed);
+        } else {
+            self.bits.fetch_and(!bit, Relaxed);
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let bits = self.bits.load(Relaxed);
+        // An ejection ends by itself. Nobody has to be awake for it.
+        if bits & Status::EJECTED != 0 && now() >= self.ejected_until.load(Relaxed) {
+            return Status(bits & !Status::EJECTED);
+        }
+        Status(bits)
+    }
+
+    pub(crate) fn available(&self) -> bool {
+        self.bits.load(Relaxed) == 0 || self.status().available()
+    }
+
+    pub(crate) fn configure(&self, settings: &Arc<Settings>, drain: bool, removed: bool) {
+        self.settings.store(Arc::clone(settings));
+        self.set(Status::DRAINING, drain);
+        self.set(Status::REMOVED, removed);
+        if !settings.active {
+            // Nobody would ever find it well again.
+            *self.history() = History { level: 0, ..History::default() };
+            self.set(Status::DOWN, false);
+        }
+    }
+
+    pub(crate) fn set_resolved(&self, resolved: bool) {
+        self.set(Status::UNRESOLVED, !resolved);
+    }
+
+    pub(crate) fn note_success(&self) {
+        if !self.tarnished.load(Relaxed) {
+            return;
+        }
+        let mut history = self.history();
+        history.failures = 0;
+        if history.level > 0 {
+            history.successes += 1;
+            if history.successes < self.settings.load().rise {
+                return;
+            }
+            history.level = 0;
+        }
+        self.tarnished.store(false, Relaxed);
+    }
+
+    /// The length of the ejection, when this failure led to one.
+    pub(crate) fn note_failure(&self, kind: FailureKind) -> Option<Duration> {
+        let mut history = self.history();
+        self.tarnished.store(true, Relaxed);
+        history.successes = 0;
+        // Requests that were on their way when it was ejected say nothing new.
+        if self.status().ejected() {
+            return None;
+        }
+        history.failures = history.failures.saturating_add(1);
+        let settings = self.settings.load();
+        // Coming back from an ejection is on probation.
+        let enough = if history.level > 0 { 1 } else { settings.eject_after };
+        if settings.eject_after == 0 || history.failures < enough {
+            return None;
+        }
+        let length =
+            settings.eject_for.saturating_mul(1 << history.level.min(20)).min(settings.eject_max);
+        history.level += 1;
+        history.failures = 0;
+        history.cause = Some(kind);
+        let until = now() + u64::try_from(length.as_millis()).unwrap_or(u64::MAX / 2);
+        self.ejected_until.store(until, Relaxed);
+        self.set(Status::EJECTED, true);
+        Some(length)
+    }
+
+    pub(crate) fn note_check(&self, check: Check) -> Option<Change> {
+        let mut history = self.history();
+        let settings = self.settings.load();
+        let down = self.bits.load(Relaxed) & Status::DOWN != 0;
+        if check == Check::Good {
+            history.bad = 0;
+            history.good = history.good.saturating_add(1);
+            history.ever_good = true;
+            if history.good < settings.rise {
+                return None;
+            }
+            let cured = history.cause.is_some_and(FailureKind::cured_by_check);
+            if cured && self.status().ejected() {
+                self.set(Status::EJECTED, false);
+            }
+            self.set(Status::DOWN, false);
+            return down.then_some(Change::Up);
+        }
+        history.good = 0;
+        history.bad = history.bad.saturating_add(1);
+        let dead_from_the_start = check == Check::Unreachable && !history.ever_good;
+        if down || history.bad < settings.fall && !dead_from_the_start {
+            return None;
+        }
+        self.set(Status::DOWN, true);
+        Some(Change::Down)
+    }
+}

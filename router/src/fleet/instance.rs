@@ -1,0 +1,143 @@
+//! One inference server, as the gateway sees it.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwap;
+
+use super::{Counter, FailureKind, InstanceUrl, Status, health_state::HealthState};
+use crate::config::Health;
+
+/// Identifies an instance for the life of the process; never reused.
+pub type InstanceId = u64;
+
+/// One inference server of one variant.
+///
+/// Its identity, counter and health outlive reloads that keep its URL in the same variant. Tickets
+/// hold it, so a removed instance lives until its last request has ended.
+pub struct Instance {
+    /// Its identity.
+    pub id: InstanceId,
+    /// `http://host:port`.
+    pub url: String,
+    /// `host:port`, as in a Host field.
+    pub authority: String,
+    /// Seed of its place in rankings. It depends on the URL alone, so that every gateway host ranks
+    /// alike.
+    pub seed: u64,
+    /// Bits of an f64.
+    weight: AtomicU64,
+    counter: Counter,
+    health: HealthState,
+    addresses: ArcSwap<Vec<SocketAddr>>,
+    literal: bool,
+}
+
+impl Instance {
+    /// A new instance, taken for well until something speaks against it. A literal address is
+    /// known at once, a host name has to be resolved first.
+    pub fn new(
+        url: &InstanceUrl,
+        weight: f64,
+        drain: bool,
+        counter: Counter,
+        health: &Arc<Health>,
+    ) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let literal = url.literal();
+        let instance = Self {
+            id: NEXT.fetch_add(1, Relaxed),
+            url: url.as_str().into(),
+            authority: url.authority().into(),
+            seed: xxhash_rust::xxh3::xxh3_64(url.as_str().as_bytes()),
+            weight: AtomicU64::new(weight.to_bits()),
+            counter,
+            health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
+            addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
+            literal: literal.is_some(),
+        };
+        Arc::new(instance)
+    }
+
+    /// Requests in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.counter.get()
+    }
+
+    pub(super) fn configure(&self, weight: f64, drain: bool, health: &Arc<Health>) {
+        self.weight.store(weight.to_bits(), Relaxed);
+        self.health.configure(health, drain, false);
+    }
+
+    pub(super) fn remove(&self, health: &Arc<Health>) {
+        self.health.configure(health, true, true);
+    }
+
+    pub(crate) fn counter(&self) -> &Counter {
+        &self.counter
+    }
+
+    /// Share of prefixes and requests, relative to the variant's other instances.
+    pub fn weight(&self) -> f64 {
+        f64::from_bits(self.weight.load(Relaxed))
+    }
+
+    /// Whether it may get new requests: well, resolved, neither draining nor removed.
+    pub fn available(&self) -> bool {
+        self.health.available()
+    }
+
+    /// Whether it takes no new requests by configuration, or is no longer configured. Pools close
+    /// its idle connections.
+    pub fn is_draining(&self) -> bool {
+        self.health.status().leaving()
+    }
+
+    /// What speaks against it, if anything.
+    pub fn status(&self) -> Status {
+        self.health.status()
+    }
+
+    /// Where it can be reached: all addresses of its host name, the preferred one first; empty
+    /// while the name has not been resolved.
+    pub fn addresses(&self) -> Arc<Vec<SocketAddr>> {
+        self.addresses.load_full()
+    }
+
+    /// The preferred address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.addresses.load().first().copied()
+    }
+
+    /// Records that it answered a request with a status below 500.
+    pub fn note_success(&self) {
+        self.health.note_success();
+    }
+
+    /// Records that a request failed by the instance's fault.
+    pub fn note_failure(&self, kind: FailureKind) {
+        if let Some(ejected) = self.health.note_failure(kind) {
+            tracing::warn!(
+                instance = self.url, %kind, seconds = ejected.as_secs_f64(),
+                "instance ejected: its requests fail"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instance")
+            .field("id", &self.id)
+            .field("url", &self.url)
+            .field("in_flight", &self.in_flight())
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
