@@ -1,7 +1,7 @@
 //! Memory that the kernel programs and the gateway both map, and the events between them.
 
 use crate::framing::Framing;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU64;
 
 /// Why the program stopped redirecting a direction. Zero while it has not.
 pub mod stop {
@@ -17,23 +17,45 @@ pub mod stop {
     pub const MALFORMED: u32 = 5;
     /// The skb holds more chunks than the program may look at.
     pub const TOO_MANY_CHUNKS: u32 = 6;
-    /// The sender closed its side.
-    pub const FIN: u32 = 7;
+    /// The kernel could not cut off bytes that a retransmission repeated, and dropped the skb: the
+    /// stream has a hole, both connections must be closed.
+    pub const BROKEN: u32 = 7;
 }
 
-/// The in-flight counter of one instance: requests assigned whose response has not ended.
-pub type InFlight = AtomicU32;
+/// In-flight counters lie in pairs, because an element of a BPF array takes at least eight bytes:
+/// the counter `slot` is half `slot & 1` of pair `slot >> 1`. To user space the array is one row of
+/// `AtomicU32`, on a little-endian machine.
+///
+/// A program decrements by subtracting [`one`](in_flight::one) from the pair: the counter is not
+/// zero while a ticket is out, so that nothing is borrowed from the other half.
+pub mod in_flight {
+    /// The pair that holds the counter `slot`.
+    #[inline(always)]
+    pub const fn pair(slot: u32) -> u32 {
+        slot >> 1
+    }
+
+    /// The counter's unit within its pair.
+    #[inline(always)]
+    pub const fn one(slot: u32) -> u64 {
+        1 << (32 * (slot & 1))
+    }
+}
+
+/// Elements that the outer array of event queues has: the most worker threads.
+pub const MAX_WORKERS: usize = 256;
 
 /// One steered direction.
 ///
-/// User space writes all fields before it swaps [`Direction::word`] to redirect; the program alone
-/// writes them until it swaps back.
+/// User space writes all fields before it swaps [`Direction::word`] to redirect; from then on they
+/// are the program's, until the mode bit is cleared. Only `word`, `ticket` and the fields under
+/// "every skb" are written while the mode is pass.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Direction {
-    /// See [`handover`](crate::handover).
+    /// See [`handover`](crate::handover). Touched by every skb.
     pub word: AtomicU64,
-    /// Index + 1 of the in-flight counter to release at the end; whoever swaps it to zero releases.
+    /// Slot + 1 of the in-flight counter to release at the end; whoever swaps it to zero releases.
     pub ticket: AtomicU64,
     /// Bytes redirected since the hand-over.
     pub redirected: AtomicU64,
@@ -43,14 +65,24 @@ pub struct Direction {
     pub framing: Framing,
     /// Key of the target in the map of targets.
     pub target: u64,
-    /// The target's `write_seq` at the hand-over.
-    pub base: u32,
+    /// One of [`stop`].
+    pub stop: AtomicU64,
     /// Most bytes that may wait between the redirect and the target's send queue.
     pub backlog_limit: u32,
-    /// One of [`stop`].
-    pub stop: AtomicU32,
+    /// The target's `write_seq` at the hand-over; set by the program at the first redirected skb.
+    pub base: u32,
     /// Which hand-over of this direction this is, to tell events apart.
     pub generation: u32,
+    /// Which queue gets the direction's events.
+    pub worker: u32,
+    /// Skbs redirected since the hand-over.
+    pub skbs: u32,
+    /// The sequence number that the next skb must begin with. Every skb.
+    pub next_seq: u32,
+    /// Whether `next_seq` is known: zero until the first skb after insertion. Every skb.
+    pub seq_known: u32,
+    /// Bytes of retransmissions that were cut off. Every skb.
+    pub repeated: u32,
 }
 
 /// What the ring buffer carries: a direction stopped redirecting.

@@ -1,12 +1,14 @@
 //! Atalho's kernel programs.
+//!
+//! Each program has a module of its own; what both sides share is in the library.
 #![no_std]
 #![no_main]
-// For atomic operations; see `atomic`.
-#![feature(core_intrinsics)]
-#![allow(internal_features)]
+// Assembly for BPF is not stable yet. It is for atomic operations; see `atomic`.
+#![feature(asm_experimental_arch)]
 
 mod atomic;
 mod guard;
+mod verdict;
 
 /// What the programs are loaded as: some kernel helpers serve only programs under the GPL, and this
 /// crate may be used under it as well (see `license` in its Cargo.toml).
