@@ -3,6 +3,9 @@
 //! The only place that knows the eBPF loader. Nothing is pinned: all is gone when the process is,
 //! however it ends.
 
+pub mod guard;
+mod object;
+
 use std::{io, ptr::NonNull, sync::Arc, sync::atomic::AtomicU32};
 
 /// How much the kernel programs may hold.
