@@ -10,7 +10,9 @@ use crate::{Engine, Gateway, Upstream, netns::Namespace};
 ///
 /// What would speak to an instance unasked (health checks, reading its metrics) is off, failures
 /// eject nobody, and bodies are steered from their first byte, so that the kernel engines work in
-/// every test: a test turns on what it is about.
+/// every test: a test turns on what it is about. There is one worker thread, because each has its own
+/// pool and the kernel spreads connections over them: which connection to an instance is used again
+/// would be chance.
 #[derive(Clone, Debug)]
 pub struct Setup {
     engine: Engine,
@@ -37,7 +39,7 @@ impl Setup {
         setup
             .set("listen", vec!["127.0.0.1:0"])
             .set("admin", "127.0.0.1:0")
-            .set("threads", 2)
+            .set("threads", 1)
             .set("engine.mode", engine.name())
             .set("engine.steer_from_bytes", 0)
             .set("health.active", false)
