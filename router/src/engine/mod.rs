@@ -1,8 +1,10 @@
 //! What carries body bytes: `userspace` everywhere, `sockmap` where the kernel can and it pays.
 
 pub mod policy;
+mod reasons;
 pub mod sockmap;
+pub mod startup;
 pub mod userspace;
 
-pub use policy::{Mode, Policy};
+pub use policy::Policy;
 pub use userspace::{CarryError, Copier, Step};

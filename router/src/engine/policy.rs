@@ -5,25 +5,13 @@
 //! `docs/benchmarks.md` for the measurements behind the numbers.
 
 use super::Copier;
-
-/// Which engine the operator wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// The kernel where it pays, user space elsewhere.
-    #[default]
-    Auto,
-    /// The kernel for every body of at least the configured size.
-    Sockmap,
-    /// User space always.
-    Userspace,
-}
+use crate::config::EngineMode;
 
 /// Decides, for a body under way, whether the kernel should carry the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Which engine the operator wants.
-    pub mode: Mode,
+    pub mode: EngineMode,
     /// Body bytes left from which steering pays.
     pub steer_from_bytes: u64,
 }
@@ -35,7 +23,7 @@ impl Policy {
     /// Whether to hand over now. `declined` counts the hand-overs of this body that did not come
     /// about or did not last: each makes the next one less likely to pay.
     pub fn pays(&self, copier: &Copier, declined: u32) -> bool {
-        if self.mode == Mode::Userspace || declined > 3 || copier.source_done() {
+        if self.mode == EngineMode::Userspace || declined > 3 || copier.source_done() {
             return false;
         }
         let framing = copier.framing();
@@ -43,7 +31,7 @@ impl Policy {
             return framing.remaining >= self.steer_from_bytes;
         }
         match self.mode {
-            Mode::Sockmap => copier.bytes() >= self.steer_from_bytes,
+            EngineMode::Sockmap => copier.bytes() >= self.steer_from_bytes,
             // How long the body will be is unknown: what it has been like so far decides.
             _ => copier.bytes() >= self.steer_from_bytes && copier.mean_read() >= Self::BULK_READ,
         }
@@ -57,14 +45,14 @@ mod tests {
 
     #[test]
     fn a_known_length_decides_at_once_and_an_unknown_one_by_what_it_was() {
-        let policy = Policy { mode: Mode::Auto, steer_from_bytes: 1000 };
+        let policy = Policy { mode: EngineMode::Auto, steer_from_bytes: 1000 };
         assert!(policy.pays(&Copier::new(Framing::length(1000), false), 0));
         assert!(!policy.pays(&Copier::new(Framing::length(999), false), 0));
         assert!(!policy.pays(&Copier::new(Framing::chunked(), false), 0));
         assert!(!policy.pays(&Copier::new(Framing::length(1000), false), 4));
-        let never = Policy { mode: Mode::Userspace, steer_from_bytes: 0 };
+        let never = Policy { mode: EngineMode::Userspace, steer_from_bytes: 0 };
         assert!(!never.pays(&Copier::new(Framing::length(1000), false), 0));
-        let always = Policy { mode: Mode::Sockmap, steer_from_bytes: 0 };
+        let always = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 0 };
         assert!(always.pays(&Copier::new(Framing::chunked(), false), 0));
         assert!(!always.pays(&Copier::new(Framing::none(), false), 0));
     }

@@ -8,7 +8,10 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{Counters, Endpoint, Instance, Routing, Variant, counters::NoSlot};
-use crate::config::{Config, InstanceConfig, VariantConfig};
+use crate::{
+    config::{Config, InstanceConfig, VariantConfig},
+    metrics::Metrics,
+};
 
 /// Why a valid configuration could not become a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +55,7 @@ impl Fleet {
         config: &Arc<Config>,
         previous: Option<&Self>,
         counters: &Counters,
+        metrics: &Metrics,
     ) -> Result<Self, BuildError> {
         let health = Arc::new(config.health.clone());
         let mut places = HashMap::new();
@@ -67,7 +71,8 @@ impl Fleet {
                         variant: variant.into(),
                         source,
                     })?;
-                    Instance::new(url, wanted.weight, wanted.drain, counter, &health)
+                    let metrics = metrics.instance(endpoint, variant, url.as_str());
+                    Instance::new(url, wanted.weight, wanted.drain, counter, &health, metrics)
                 }
             };
             places.insert(place, Arc::clone(&instance));
@@ -91,6 +96,7 @@ impl Fleet {
             let variants = wanted.variants.iter().map(|v| variant(&wanted.name, v));
             Ok(Endpoint {
                 name: wanted.name.clone(),
+                metrics: metrics.endpoint(&wanted.name),
                 variants: variants.collect::<Result<_, BuildError>>()?,
             })
         });

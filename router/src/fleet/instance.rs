@@ -11,6 +11,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 
+use crate::metrics::InstanceMetrics;
+
 use super::{Counter, FailureKind, InstanceUrl, Status, health_state::HealthState};
 use crate::config::Health;
 
@@ -31,6 +33,8 @@ pub struct Instance {
     /// Seed of its place in rankings. It depends on the URL alone, so that every gateway host ranks
     /// alike.
     pub seed: u64,
+    /// What is counted about it.
+    pub metrics: Arc<InstanceMetrics>,
     /// Bits of an f64.
     weight: AtomicU64,
     counter: Counter,
@@ -48,6 +52,7 @@ impl Instance {
         drain: bool,
         counter: Counter,
         health: &Arc<Health>,
+        metrics: Arc<InstanceMetrics>,
     ) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let literal = url.literal();
@@ -61,6 +66,7 @@ impl Instance {
             health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
             addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
             literal: literal.is_some(),
+            metrics,
         };
         Arc::new(instance)
     }

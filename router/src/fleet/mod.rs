@@ -4,6 +4,7 @@ mod build;
 pub mod counters;
 mod health_state;
 mod instance;
+pub mod pool;
 mod strategy;
 mod url;
 mod variant;

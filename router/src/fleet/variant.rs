@@ -3,6 +3,7 @@
 use std::{num::NonZeroU32, sync::Arc};
 
 use super::{Instance, Strategy};
+use crate::metrics::EndpointMetrics;
 
 /// A variant's routing configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ impl Variant {
 pub struct Endpoint {
     /// Name, unique in the fleet.
     pub name: String,
+    /// What is counted about it.
+    pub metrics: Arc<EndpointMetrics>,
     /// Its variants, at least one.
     pub variants: Vec<Arc<Variant>>,
 }

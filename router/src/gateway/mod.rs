@@ -1,1 +1,102 @@
-//! (being written)
+//! The gateway at work: threads, connections, and one request's way.
+//!
+//! [`run`] starts everything. A request's way reads in this order: `worker` accepts a connection,
+//! `connection` reads a head, `exchange` serves it with `decide` (which fleet, which key),
+//! [`routing`](crate::routing) (which instance) and `relay` (bytes both ways).
+
+mod connection;
+mod control;
+mod decide;
+mod exchange;
+mod listeners;
+mod local;
+mod record;
+mod relay;
+mod worker;
+
+use std::{path::PathBuf, sync::Arc, thread};
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+pub use worker::{Phase, Shared};
+
+use crate::{
+    config::{Config, EngineMode},
+    engine::{Policy, startup},
+    fleet::{Counters, Fleet},
+    metrics::Metrics,
+};
+
+/// In-flight counters of a gateway without kernel programs: instances of all fleets together.
+const COUNTERS: u32 = 8192;
+
+/// Serves until the process is told to stop.
+///
+/// `file` is where the configuration came from, to be read again on SIGHUP or when it changes.
+///
+/// # Errors
+/// When an address cannot be bound, the configured engine cannot be had, or the system refuses
+/// threads or descriptors.
+pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
+    listeners::raise_descriptor_limit();
+    let metrics = Metrics::new();
+    let threads = config.worker_threads();
+    let kernel = startup::kernel(&config, threads, &metrics)?;
+    let counters = match &kernel {
+        Some(kernel) => {
+            let (base, slots) = kernel.counters();
+            // SAFETY: the kernel maps zeroed counters, eight bytes apart as elements of an array
+            // map are, for as long as it lives; the programs only take off what a holder added.
+            unsafe { Counters::mapped(base, 8, slots as u32, Box::new(kernel.clone())) }
+        }
+        None => Counters::heap(COUNTERS),
+    };
+    let config = Arc::new(config);
+    let fleet = Fleet::build(&config, None, &counters, &metrics)?;
+    let bound = listeners::bind(&config.listen, threads)?;
+    let admin = match config.admin {
+        Some(address) => Some(
+            std::net::TcpListener::bind(address)
+                .with_context(|| format!("cannot listen on {address} for the admin pages"))?,
+        ),
+        None => None,
+    };
+    let policy =
+        Policy { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes };
+    let (phase_sender, phase) = watch::channel(Phase::Running);
+    let use_sockmap = config.engine.mode != EngineMode::Userspace;
+    let shared = Arc::new(Shared {
+        fleet: ArcSwap::from_pointee(fleet),
+        kernel: kernel.filter(|_| use_sockmap),
+        metrics,
+        policy,
+        phase,
+    });
+    let mut workers = Vec::with_capacity(threads);
+    for (index, listeners) in bound.per_thread.into_iter().enumerate() {
+        let shared = shared.clone();
+        let worker = thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || worker::run(shared, listeners, index as u32))
+            .context("cannot start a worker thread")?;
+        workers.push(worker);
+    }
+    let setup = control::Setup {
+        shared: shared.clone(),
+        counters,
+        phase: phase_sender,
+        file,
+        admin,
+        addresses: bound.addresses,
+    };
+    let result = control::run(setup);
+    for worker in workers {
+        match worker.join() {
+            Ok(result) => result.context("a worker thread failed")?,
+            Err(_) => anyhow::bail!("a worker thread panicked; the log has the message"),
+        }
+    }
+    result
+}

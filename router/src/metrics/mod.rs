@@ -35,8 +35,16 @@ use labelled::Mirrors;
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Names of the reasons for which an instance is chosen, as in the `reason` label.
-pub const REASONS: [&str; 7] =
-    ["home", "overflow", "saturated", "failover", "least_outstanding", "random", "single"];
+pub const REASONS: [&str; 8] = [
+    "home",
+    "overflow",
+    "saturated",
+    "failover",
+    "last-resort",
+    "least-outstanding",
+    "random",
+    "single",
+];
 
 /// Something to run just before the metrics are rendered, to set gauges from live state.
 type Hook = Box<dyn Fn(&Metrics) + Send + Sync>;

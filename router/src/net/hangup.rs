@@ -79,7 +79,7 @@ impl HangupWatch {
     /// The socket must stay open until the returned [`Watched`] is dropped.
     ///
     /// # Errors
-    /// When the system has no memory left for another watch.
+    /// When the socket is under watch already, or the system has no memory left for another.
     pub fn watch(&self, socket: &impl AsFd) -> io::Result<Watched> {
         let fd = socket.as_fd().as_raw_fd();
         let token = self.inner.next.get();
@@ -155,6 +155,20 @@ impl Watched {
         }
     }
 
+    /// Waits until the connection is broken; a FIN alone does not count.
+    pub fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.poll(cx) {
+            Poll::Ready(Side::Broken) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Side::Closed) => {
+                let mut entries = self.inner.entries.borrow_mut();
+                let entry = entries.get_mut(&self.token).expect("removed only by drop");
+                entry.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
     /// Waits for the hang-up.
     pub async fn wait(&self) -> Side {
         std::future::poll_fn(|cx| self.poll(cx)).await
@@ -173,5 +187,48 @@ impl Drop for Watched {
             )
         };
         self.inner.entries.borrow_mut().remove(&self.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::Write,
+        net::{TcpListener, TcpStream},
+        time::Duration,
+    };
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn sees_a_fin_then_a_reset_and_no_data() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let watch = HangupWatch::new().unwrap();
+                let driver = tokio::task::spawn_local(watch.clone().drive());
+                let (near, mut far) = pair();
+                let watched = watch.watch(&near).unwrap();
+                far.write_all(b"data").unwrap();
+                // Data must not end the wait: the time limit is what is expected here.
+                let data = tokio::time::timeout(Duration::from_millis(30), watched.wait()).await;
+                assert!(data.is_err());
+                far.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(watched.wait().await, Side::Closed);
+                socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+                drop(far);
+                std::future::poll_fn(|cx| watched.poll_broken(cx)).await;
+                drop(watched);
+                // One that comes late sees what came before.
+                assert_eq!(watch.watch(&near).unwrap().wait().await, Side::Broken);
+                assert!(watch.inner.entries.borrow().is_empty());
+                driver.abort();
+            })
+            .await;
     }
 }

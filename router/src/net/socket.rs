@@ -6,10 +6,14 @@ use std::{
     time::Duration,
 };
 
+use super::Stream;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections that may wait to be accepted, per listener.
 const BACKLOG: i32 = 4096;
+
+/// Idle time after which a peer is probed: well below the lifetime of common firewalls' state.
+pub const KEEPALIVE: Duration = Duration::from_secs(45);
 
 /// Opens one of several listeners that share `address` by SO_REUSEPORT: each worker thread has its
 /// own, and the kernel spreads connections over them.
@@ -30,6 +34,21 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Checks that nobody listens on `address` yet: a plain bind, which does not share.
+///
+/// # Errors
+/// When the address is taken, or not ours.
+pub fn probe_free(address: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Connections of an earlier process that linger in TIME_WAIT do not count.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    Ok(())
+}
+
 /// A non-blocking socket whose connection to `address` has begun.
 ///
 /// # Errors
@@ -43,6 +62,30 @@ pub fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
         Err(error) => return Err(error),
     }
     Ok(socket.into())
+}
+
+/// Connects to the first of `addresses` that answers, within `limit` for each.
+///
+/// # Errors
+/// That of the last address; `TimedOut` when it did not answer in time; `AddrNotAvailable` when
+/// there is none.
+pub async fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<Stream> {
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address is known");
+    for &address in addresses {
+        let attempt = async {
+            let socket = start_connect(address)?;
+            keepalive(&socket, KEEPALIVE)?;
+            let stream = Stream::new(socket)?;
+            stream.connected().await?;
+            Ok(stream)
+        };
+        match tokio::time::timeout(limit, attempt).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        }
+    }
+    Err(last)
 }
 
 /// Finds peers that vanished without a word (a machine without power): the first probe after

@@ -40,6 +40,23 @@ impl Stream {
         Ok(Self { io: Some(io), reading: true, read: 0, written: 0 })
     }
 
+    /// Waits until a connection that was begun is established.
+    ///
+    /// # Errors
+    /// As `connect(2)`: refused, unreachable, reset.
+    pub async fn connected(&self) -> io::Result<()> {
+        loop {
+            let mut guard = self.io().writable().await?;
+            if let Some(error) = guard.get_inner().take_error()? {
+                return Err(error);
+            }
+            if guard.get_inner().peer_addr().is_ok() {
+                return Ok(());
+            }
+            guard.clear_ready();
+        }
+    }
+
     fn io(&self) -> &AsyncFd<TcpStream> {
         self.io.as_ref().expect("the registration is only taken out within `set_reading`")
     }

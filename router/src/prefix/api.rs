@@ -173,3 +173,20 @@ mod tests {
         assert_eq!(Api::Other.error_form(), ErrorForm::OpenAi);
     }
 }
+
+impl Api {
+    /// The name used in logs; never the client's own text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+            Self::Completions => "completions",
+            Self::Responses => "responses",
+            Self::Embeddings => "embeddings",
+            Self::Messages => "messages",
+            Self::Generate => "generate",
+            Self::Invocations => "invocations",
+            Self::Models => "models",
+            Self::Other => "other",
+        }
+    }
+}

@@ -4,9 +4,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::scanner::PrefixKind;
 
-/// The 64-bit hash of endpoint, variant, tenant, model and prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PrefixKey(pub u64);
+pub use crate::routing::PrefixKey;
 
 /// What makes up a prefix key.
 #[derive(Clone, Copy, Debug)]

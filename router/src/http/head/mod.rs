@@ -138,3 +138,19 @@ impl Span {
         &buf[self.start as usize..self.end as usize]
     }
 }
+
+impl Method {
+    /// The name used in logs; those that need no telling apart are `OTHER`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Options => "OPTIONS",
+            Self::Connect => "CONNECT",
+            Self::Other => "OTHER",
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The names of an engine's reasons in metrics, logs and status.
+
+use super::sockmap::{Decline, HandBack};
+
+impl HandBack {
+    /// The name used in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Crossed => "crossed",
+            Self::Backlog => "backlog",
+            Self::NoTarget => "no_target",
+            Self::Malformed => "malformed",
+            Self::TooManyChunks => "too_many_chunks",
+            Self::TargetReadable => "target_readable",
+        }
+    }
+}
+
+impl Decline {
+    /// The name used in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::NotEstablished => "not_established",
+            Self::NoRoom => "no_room",
+            Self::System => "system",
+        }
+    }
+}

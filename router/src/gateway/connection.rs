@@ -1,0 +1,136 @@
+//! A client's connection: one request after the other.
+
+use std::{future::poll_fn, net::IpAddr, time::Duration};
+
+use super::{
+    exchange::{self, Next},
+    worker::{Phase, Worker},
+};
+use crate::{
+    config::Config,
+    http::{self, ErrorForm, Failure, Limits, RequestHead},
+    net::{Conn, SCRATCH, with_scratch},
+};
+
+/// How long a client may take to close after the last answer on its connection.
+const LINGER: Duration = Duration::from_secs(2);
+/// Bytes of an unread request that are discarded while waiting for that.
+const LINGER_BYTES: usize = 4 << 20;
+
+/// Why no request came.
+enum NoRequest {
+    /// The client closed, or was idle for too long between requests.
+    Over,
+    /// The client's bytes are answered with an error.
+    Rejected(Failure),
+}
+
+/// Serves a client until one side closes.
+pub(super) async fn serve(worker: &Worker, mut client: Conn, peer: IpAddr) {
+    loop {
+        let next = match read_head(worker, &mut client).await {
+            Ok(head) => exchange::run(worker, &mut client, peer, head).await,
+            Err(NoRequest::Over) => return,
+            Err(NoRequest::Rejected(failure)) => reject(worker, &mut client, &failure).await,
+        };
+        match next {
+            Next::KeepAlive => {}
+            Next::Close => return linger(client).await,
+            Next::Drop => return,
+            Next::Reset => return client.stream.abort_on_close(),
+        }
+    }
+}
+
+/// Reads until a whole request head stands at the front of the input.
+async fn read_head(worker: &Worker, client: &mut Conn) -> Result<RequestHead, NoRequest> {
+    let fleet = worker.fleet();
+    let config = fleet.config();
+    let limits = head_limits(config);
+    if client.input.is_empty() {
+        wait_for_request(worker, client, config.timeouts.client_idle).await?;
+    }
+    let read = async {
+        let mut seen = 0;
+        loop {
+            match http::parse_request_from(&client.input, &mut seen, &limits) {
+                Ok(Some(head)) => return Ok(head),
+                Ok(None) => {}
+                Err(reject) => return Err(NoRequest::Rejected(reject.into())),
+            }
+            let room = limits.head_bytes.saturating_add(SCRATCH);
+            match poll_fn(|cx| client.poll_fill(cx, room)).await {
+                Ok(0) | Err(_) => return Err(NoRequest::Over),
+                Ok(_) => {}
+            }
+        }
+    };
+    match tokio::time::timeout(config.timeouts.head, read).await {
+        Ok(result) => result,
+        Err(_) => Err(NoRequest::Rejected(Failure {
+            status: 408,
+            reason: "head_timeout",
+            message: format!(
+                "The request's head did not arrive within {:?} (`timeouts.head`).",
+                config.timeouts.head
+            )
+            .into(),
+            retry_after: None,
+        })),
+    }
+}
+
+/// What heads may be like.
+pub(super) fn head_limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    Limits { head_bytes: limits.head_bytes, headers: limits.headers, body_bytes: limits.body_bytes }
+}
+
+/// Waits for a request's first byte. An idle connection is closed when the process drains.
+async fn wait_for_request(
+    worker: &Worker,
+    client: &mut Conn,
+    idle: Duration,
+) -> Result<(), NoRequest> {
+    let mut phase = worker.phase();
+    tokio::select! {
+        biased;
+        read = poll_fn(|cx| client.poll_fill(cx, SCRATCH)) => match read {
+            Ok(0) | Err(_) => Err(NoRequest::Over),
+            Ok(_) => Ok(()),
+        },
+        _ = phase.wait_for(|phase| *phase > Phase::Running) => Err(NoRequest::Over),
+        () = tokio::time::sleep(idle) => Err(NoRequest::Over),
+    }
+}
+
+/// Answers bytes that are no request. Which API the client speaks is unknown.
+async fn reject(worker: &Worker, client: &mut Conn, failure: &Failure) -> Next {
+    worker.metrics.all.error(failure.status, failure.reason);
+    let mut out = Vec::with_capacity(512);
+    http::reply::failure(&mut out, ErrorForm::OpenAi, failure, false, false);
+    match tokio::time::timeout(LINGER, client.stream.write_all(&out)).await {
+        Ok(Ok(())) => Next::Close,
+        Ok(Err(_)) | Err(_) => Next::Drop,
+    }
+}
+
+/// Closes so that the client can read the answer: closing with unread bytes in the socket would
+/// reset the connection, and a reset can overtake the answer (RFC 9112 section 9.6).
+async fn linger(mut client: Conn) {
+    if client.stream.shutdown_write().is_err() {
+        return;
+    }
+    let discard = async {
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            let read = poll_fn(|cx| with_scratch(|scratch| client.stream.poll_read(cx, scratch)));
+            match read.await {
+                Ok(0) | Err(_) => return,
+                Ok(n) => left = left.saturating_sub(n),
+            }
+        }
+    };
+    // Either way the connection is closed now.
+    let _ = tokio::time::timeout(LINGER, discard).await;
+}

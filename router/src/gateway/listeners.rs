@@ -1,0 +1,53 @@
+//! The addresses that clients connect to.
+
+use std::net::{SocketAddr, TcpListener};
+
+use anyhow::Context as _;
+
+use crate::net::socket;
+
+/// Open listeners: each thread has one of its own for every address.
+pub(super) struct Bound {
+    pub(super) per_thread: Vec<Vec<TcpListener>>,
+    /// The addresses, with the ports that the system chose where the configuration says 0.
+    pub(super) addresses: Vec<SocketAddr>,
+}
+
+/// Binds all addresses for all threads, or none.
+pub(super) fn bind(addresses: &[SocketAddr], threads: usize) -> anyhow::Result<Bound> {
+    let mut bound = Bound {
+        per_thread: (0..threads).map(|_| Vec::new()).collect(),
+        addresses: Vec::with_capacity(addresses.len()),
+    };
+    for &address in addresses {
+        // SO_REUSEPORT would let a second gateway of the same user share the port in silence, and
+        // take half of the connections: a plain bind finds out first.
+        socket::probe_free(address).with_context(|| {
+            format!("cannot listen on {address}; another program may be using the port")
+        })?;
+        let mut actual = address;
+        for listeners in &mut bound.per_thread {
+            let listener =
+                socket::listen(actual).with_context(|| format!("cannot listen on {address}"))?;
+            actual = listener.local_addr().context("a listener has no address")?;
+            listeners.push(listener);
+        }
+        bound.addresses.push(actual);
+    }
+    Ok(bound)
+}
+
+/// Raises the soft limit of open descriptors to the hard one: each exchange needs two.
+pub(super) fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call to fill.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return;
+    }
+    let wanted = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+    // SAFETY: `wanted` is valid for the call to read.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wanted) } != 0 {
+        let error = std::io::Error::last_os_error();
+        tracing::warn!(%error, limit = limit.rlim_cur, "cannot raise the limit of open files");
+    }
+}

@@ -1,0 +1,116 @@
+//! What is noted of one exchange, for metrics and the access line.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::worker::Worker;
+use crate::{
+    config::Config,
+    fleet::{Endpoint, Instance, Variant},
+    http::{Failure, Method, RequestHead, ResponseHead},
+    log,
+    metrics::Outcome,
+    prefix::Api,
+    routing::{Choice, Reason},
+};
+
+/// Notes of one exchange.
+pub(super) struct Record<'f> {
+    started: Instant,
+    method: Method,
+    api: Api,
+    pub(super) endpoint: Option<&'f Endpoint>,
+    pub(super) variant: Option<&'f Variant>,
+    instance: Option<Arc<Instance>>,
+    reason: Option<Reason>,
+    error: Option<&'static str>,
+    pub(super) status: u16,
+    pub(super) outcome: Option<Outcome>,
+    first_byte: Option<Duration>,
+    pub(super) request_bytes: u64,
+    pub(super) response_bytes: u64,
+    /// Whether the kernel carried most of the response.
+    pub(super) steered: bool,
+    /// Time the gateway added before the request went on.
+    pub(super) added: Duration,
+    /// Why the last instance tried could not be reached.
+    pub(super) last_failure: Option<(Failure, Outcome)>,
+}
+
+impl Record<'_> {
+    pub(super) fn new(head: &RequestHead, api: Api) -> Self {
+        Self {
+            started: Instant::now(),
+            method: head.method,
+            api,
+            endpoint: None,
+            variant: None,
+            instance: None,
+            reason: None,
+            error: None,
+            status: 0,
+            outcome: None,
+            first_byte: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            steered: false,
+            added: Duration::ZERO,
+            last_failure: None,
+        }
+    }
+
+    /// An instance was chosen. One chosen before could not be reached.
+    pub(super) fn chosen(&mut self, choice: &Choice) {
+        let instance = choice.ticket.instance();
+        if let (Some(before), Some((_, outcome))) = (&self.instance, &self.last_failure) {
+            before.metrics.ended(*outcome, self.started.elapsed());
+        }
+        instance.metrics.chosen(choice.reason.as_str());
+        self.instance = Some(instance.clone());
+        self.reason = Some(choice.reason);
+    }
+
+    /// The instance's response has begun.
+    pub(super) fn responded(&mut self, response: &ResponseHead) {
+        self.status = response.status;
+        self.first_byte = Some(self.started.elapsed());
+    }
+
+    /// The gateway answered itself, with an error.
+    pub(super) fn replied(&mut self, worker: &Worker, failure: &Failure) {
+        self.status = failure.status;
+        self.error = Some(failure.reason);
+        match &self.endpoint {
+            Some(endpoint) => endpoint.metrics.error(failure.status, failure.reason),
+            None => worker.metrics.all.error(failure.status, failure.reason),
+        }
+    }
+
+    /// The exchange is over.
+    pub(super) fn finish(self, config: &Config) {
+        let duration = self.started.elapsed();
+        if let (Some(instance), Some(outcome)) = (&self.instance, self.outcome) {
+            instance.metrics.ended(outcome, duration);
+        }
+        if !config.access_log {
+            return;
+        }
+        log::access(&log::Access {
+            endpoint: self.endpoint.map_or("", |endpoint| &endpoint.name),
+            variant: self.variant.map_or("", |variant| &variant.name),
+            method: self.method.as_str(),
+            api: self.api.as_str(),
+            status: self.status,
+            instance: self.instance.as_ref().map_or("", |instance| &instance.url),
+            reason: self.error.or(self.reason.map(Reason::as_str)).unwrap_or_default(),
+            outcome: self.outcome.map_or("", Outcome::as_str),
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
+            first_byte: self.first_byte,
+            duration,
+            engine: if self.steered { "sockmap" } else { "userspace" },
+        });
+    }
+}

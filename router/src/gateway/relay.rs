@@ -1,0 +1,472 @@
+//! One exchange's two connections while bytes move between them.
+//!
+//! Both directions and the watch for the client's hang-up are polled by the one task of the client
+//! connection: no task per direction, no channel, no lock.
+
+use std::{
+    future::{Future as _, poll_fn},
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::time::Sleep;
+
+use crate::{
+    config::Config,
+    engine::{
+        CarryError, Copier, Step,
+        sockmap::{Decline, HandBack, SteerEnd},
+    },
+    http::{Limits, Method, ResponseError, ResponseHead, parse_response},
+    metrics::Direction,
+    net::{Conn, Watched},
+    routing::Ticket,
+};
+
+use super::worker::Worker;
+
+/// Bytes of later requests that are read ahead while a response is under way.
+const PIPELINE_LIMIT: usize = 64 * 1024;
+
+/// How an exchange failed once its request was on the way.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The client left.
+    ClientGone,
+    /// The client's body is no HTTP/1.1 body.
+    BadRequest(CarryError),
+    /// The client's body is larger than the limit.
+    TooLarge,
+    /// The client stopped sending its body.
+    ClientStalled,
+    /// The instance closed or reset the connection.
+    Upstream(io::Error),
+    /// The instance's response cannot be passed on.
+    BadResponse(String),
+    /// The instance did not answer in time.
+    FirstByteTimeout,
+    /// The response stood still for too long.
+    StreamTimeout,
+}
+
+/// A wait that starts again whenever bytes move, at the price of one timer entry per idle period
+/// instead of one per chunk.
+struct IdleTimer {
+    sleep: Pin<Box<Sleep>>,
+    limit: Duration,
+}
+
+impl IdleTimer {
+    fn new(limit: Duration) -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep(limit)), limit }
+    }
+
+    fn restart(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.sleep.as_mut().reset(tokio::time::Instant::now() + limit);
+    }
+
+    /// Ready once nothing has moved for the limit since `progress`.
+    fn poll(&mut self, cx: &mut Context<'_>, progress: Instant) -> Poll<()> {
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            let due = progress + self.limit;
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(due.into());
+        }
+    }
+}
+
+/// Notices that the client left, while nothing is expected from it.
+#[derive(Default)]
+struct ClientWatch {
+    /// Set once nothing more may be read: the read-ahead is full, or the client has closed its
+    /// sending side and still gets its answer.
+    watched: Option<Watched>,
+    half_closed: bool,
+}
+
+impl ClientWatch {
+    fn poll_gone(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Conn,
+        worker: &Worker,
+        config: &Config,
+    ) -> Poll<()> {
+        loop {
+            if let Some(watched) = &self.watched {
+                return if config.half_closed_clients {
+                    watched.poll_broken(cx)
+                } else {
+                    watched.poll(cx).map(|_| ())
+                };
+            }
+            if client.input.len() < PIPELINE_LIMIT && !self.half_closed {
+                match ready!(client.poll_fill(cx, PIPELINE_LIMIT)) {
+                    Ok(0) if config.half_closed_clients => self.half_closed = true,
+                    Ok(0) | Err(_) => return Poll::Ready(()),
+                    Ok(_) => {}
+                }
+            } else {
+                match worker.hangups.watch(&client.stream) {
+                    Ok(watched) => self.watched = Some(watched),
+                    Err(_) => return Poll::Ready(()),
+                }
+            }
+        }
+    }
+}
+
+/// The request direction.
+pub(super) struct Sending {
+    pub(super) copier: Copier,
+    /// Why no more of it can be sent; the instance may still answer.
+    broken: Option<io::Error>,
+    done: bool,
+    declined: u32,
+}
+
+impl Sending {
+    pub(super) fn new(copier: Copier) -> Self {
+        Self { copier, broken: None, done: false, declined: 0 }
+    }
+
+    /// Whether the instance has been sent the whole request.
+    pub(super) fn is_complete(&self) -> bool {
+        self.done && self.broken.is_none()
+    }
+}
+
+/// Two connections with a request on its way.
+pub(super) struct Relay<'a> {
+    worker: &'a Worker,
+    config: &'a Config,
+    client: &'a mut Conn,
+    pub(super) upstream: Conn,
+    pub(super) sending: Sending,
+    watch: ClientWatch,
+    timer: IdleTimer,
+    body_limit: u64,
+    /// Bytes of the request's body that the kernel carried.
+    pub(super) steered_request: u64,
+    /// Bytes of the response's body that the kernel carried.
+    pub(super) steered_response: u64,
+}
+
+/// What [`Relay::poll_sending`] came to.
+enum Sent {
+    /// Sent, or as far as it will go.
+    Finished,
+    /// At rest, and worth handing over.
+    HandOver,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(
+        worker: &'a Worker,
+        config: &'a Config,
+        client: &'a mut Conn,
+        upstream: Conn,
+        sending: Sending,
+    ) -> Self {
+        let timer = IdleTimer::new(config.timeouts.first_byte);
+        let body_limit = config.limits.body_bytes;
+        Self {
+            worker,
+            config,
+            client,
+            upstream,
+            sending,
+            watch: ClientWatch::default(),
+            timer,
+            body_limit,
+            steered_request: 0,
+            steered_response: 0,
+        }
+    }
+
+    /// Moves the request on. Never ready while there is nothing to tell.
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<Result<Sent, Failed>> {
+        if self.sending.done {
+            return Poll::Pending;
+        }
+        let sending = &mut self.sending;
+        let hand_over = self.worker.pays(&sending.copier, sending.declined);
+        let step =
+            ready!(sending.copier.poll(cx, self.client, &mut self.upstream.stream, hand_over));
+        match step {
+            Ok(Step::Complete) => {
+                sending.done = true;
+                Poll::Ready(Ok(Sent::Finished))
+            }
+            Ok(Step::Drained) => Poll::Ready(Ok(Sent::HandOver)),
+            // The instance takes no more, but it may have said why: the response decides.
+            Err(CarryError::TargetGone(error)) => {
+                sending.done = true;
+                sending.broken = Some(error);
+                Poll::Ready(Ok(Sent::Finished))
+            }
+            Err(CarryError::SourceClosed | CarryError::SourceBroken(_)) => {
+                Poll::Ready(Err(Failed::ClientGone))
+            }
+            Err(error @ CarryError::Malformed(_)) => Poll::Ready(Err(Failed::BadRequest(error))),
+        }
+    }
+
+    /// What the client sent of its body beyond the limit, for bodies of unknown length.
+    fn too_large(&self) -> bool {
+        self.sending.copier.bytes() + self.steered_request > self.body_limit
+    }
+
+    /// Sends the request and waits for the head of the response, which stays at the front of the
+    /// upstream's input.
+    pub(super) async fn response_head(
+        &mut self,
+        method: Method,
+        limits: &Limits,
+    ) -> Result<ResponseHead, Failed> {
+        loop {
+            let step = poll_fn(|cx| self.poll_head(cx, method, limits)).await?;
+            match step {
+                HeadStep::Head(head) => return Ok(head),
+                HeadStep::HandOver => self.steer_request().await?,
+            }
+        }
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        method: Method,
+        limits: &Limits,
+    ) -> Poll<Result<HeadStep, Failed>> {
+        loop {
+            match self.poll_sending(cx) {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(Sent::HandOver)) => return Poll::Ready(Ok(HeadStep::HandOver)),
+                Poll::Ready(Ok(Sent::Finished)) => {
+                    self.timer.restart(self.config.timeouts.first_byte);
+                }
+                Poll::Pending => {}
+            }
+            if self.too_large() {
+                return Poll::Ready(Err(Failed::TooLarge));
+            }
+            if self.sending.done
+                && self.watch.poll_gone(cx, self.client, self.worker, self.config).is_ready()
+            {
+                return Poll::Ready(Err(Failed::ClientGone));
+            }
+            if !self.upstream.input.is_empty() {
+                match parse_response(&self.upstream.input, method, limits) {
+                    Ok(Some(head)) => return Poll::Ready(Ok(HeadStep::Head(head))),
+                    Ok(None) => {}
+                    Err(ResponseError { message, .. }) => {
+                        return Poll::Ready(Err(Failed::BadResponse(message.to_string())));
+                    }
+                }
+            }
+            match self.upstream.poll_fill(cx, limits.head_bytes + PIPELINE_LIMIT) {
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(Err(Failed::Upstream(io::ErrorKind::UnexpectedEof.into())));
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Failed::Upstream(error))),
+                Poll::Pending => {
+                    return self.poll_head_timer(cx).map(Err);
+                }
+            }
+        }
+    }
+
+    fn poll_head_timer(&mut self, cx: &mut Context<'_>) -> Poll<Failed> {
+        if self.sending.done {
+            ready!(self.timer.poll(cx, self.sending.copier.progress()));
+            return Poll::Ready(Failed::FirstByteTimeout);
+        }
+        // The request is still being sent: it is the client, or the instance's reading, that idles.
+        let limit = self.config.timeouts.body_idle;
+        if self.timer.limit != limit {
+            self.timer.restart(limit);
+        }
+        ready!(self.timer.poll(cx, self.sending.copier.progress()));
+        Poll::Ready(Failed::ClientStalled)
+    }
+
+    /// Lets the kernel carry the rest of the request body.
+    async fn steer_request(&mut self) -> Result<(), Failed> {
+        let Some(sockmap) = &self.worker.sockmap else { return Ok(()) };
+        let idle = self.config.timeouts.body_idle;
+        let framing = self.sending.copier.framing_mut();
+        let steered =
+            sockmap.steer(self.client, &mut self.upstream, framing, None, idle, true).await;
+        self.sending.copier.touch();
+        self.account(Direction::Request, &steered.end, steered.bytes);
+        match steered.end {
+            SteerEnd::Ended => Ok(()),
+            SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
+                discourage(&mut self.sending.declined, &steered.end);
+                Ok(())
+            }
+            SteerEnd::SourceClosed | SteerEnd::SourceBroken => Err(Failed::ClientGone),
+            SteerEnd::TargetGone => Ok(()),
+            SteerEnd::Idle => Err(Failed::ClientStalled),
+        }
+    }
+
+    /// Takes the head of the response off the upstream's input.
+    pub(super) fn take_head(&mut self, head: &ResponseHead) -> Bytes {
+        self.upstream.input.split_to(head.len).freeze()
+    }
+
+    /// Writes to the client at once, ahead of the response (interim responses).
+    pub(super) async fn write_client(&mut self, bytes: &[u8]) -> Result<(), Failed> {
+        let limit = self.config.timeouts.body_idle;
+        match tokio::time::timeout(limit, self.client.stream.write_all(bytes)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Failed::ClientGone),
+        }
+    }
+
+    /// Carries the response to its end. The ticket is released as soon as the instance has sent its
+    /// last byte, even if the client has not read it yet.
+    pub(super) async fn response_body(
+        &mut self,
+        response: &mut Copier,
+        ticket: &mut Option<Ticket>,
+    ) -> Result<(), Failed> {
+        self.timer.restart(self.config.timeouts.stream_idle);
+        let mut declined = 0;
+        loop {
+            let step = poll_fn(|cx| self.poll_body(cx, response, ticket, declined)).await?;
+            match step {
+                Step::Complete => return Ok(()),
+                Step::Drained => self.steer_response(response, ticket, &mut declined).await?,
+            }
+        }
+    }
+
+    fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        response: &mut Copier,
+        ticket: &mut Option<Ticket>,
+        declined: u32,
+    ) -> Poll<Result<Step, Failed>> {
+        match self.poll_sending(cx) {
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            // An early response: what is left of the request goes on in user space.
+            Poll::Ready(Ok(Sent::HandOver)) => self.sending.declined = u32::MAX,
+            Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
+        }
+        if self.too_large() {
+            return Poll::Ready(Err(Failed::TooLarge));
+        }
+        let hand_over = self.sending.done && self.worker.pays(response, declined);
+        let step = response.poll(cx, &mut self.upstream, &mut self.client.stream, hand_over);
+        if response.source_done() {
+            ticket.take();
+        }
+        match step {
+            Poll::Ready(Ok(step)) => return Poll::Ready(Ok(step)),
+            Poll::Ready(Err(error)) => {
+                return Poll::Ready(Err(match error {
+                    CarryError::TargetGone(_) => Failed::ClientGone,
+                    CarryError::SourceBroken(error) => Failed::Upstream(error),
+                    CarryError::SourceClosed => {
+                        Failed::Upstream(io::ErrorKind::UnexpectedEof.into())
+                    }
+                    CarryError::Malformed(error) => Failed::BadResponse(error.to_string()),
+                }));
+            }
+            Poll::Pending => {}
+        }
+        if self.sending.done
+            && self.watch.poll_gone(cx, self.client, self.worker, self.config).is_ready()
+        {
+            return Poll::Ready(Err(Failed::ClientGone));
+        }
+        ready!(self.timer.poll(cx, response.progress()));
+        Poll::Ready(Err(Failed::StreamTimeout))
+    }
+
+    /// Lets the kernel carry the rest of the response body.
+    async fn steer_response(
+        &mut self,
+        response: &mut Copier,
+        ticket: &mut Option<Ticket>,
+        declined: &mut u32,
+    ) -> Result<(), Failed> {
+        let Some(sockmap) = &self.worker.sockmap else { return Ok(()) };
+        // The kernel engine watches the client itself.
+        self.watch.watched = None;
+        let idle = self.config.timeouts.stream_idle;
+        let slot = ticket.as_ref().map(Ticket::counter_slot);
+        let framing = response.framing_mut();
+        let steered =
+            sockmap.steer(&mut self.upstream, self.client, framing, slot, idle, false).await;
+        if steered.released
+            && let Some(ticket) = ticket.take()
+        {
+            ticket.released_by_kernel();
+        }
+        response.touch();
+        self.account(Direction::Response, &steered.end, steered.bytes);
+        match steered.end {
+            SteerEnd::Ended => Ok(()),
+            SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
+                discourage(declined, &steered.end);
+                Ok(())
+            }
+            SteerEnd::SourceClosed if response.framing().is_until_close() => {
+                *response.framing_mut() = router_ebpf::framing::Framing::none();
+                Ok(())
+            }
+            SteerEnd::SourceClosed => Err(Failed::Upstream(io::ErrorKind::UnexpectedEof.into())),
+            SteerEnd::SourceBroken => Err(Failed::Upstream(io::ErrorKind::ConnectionReset.into())),
+            SteerEnd::TargetGone => Err(Failed::ClientGone),
+            SteerEnd::Idle => Err(Failed::StreamTimeout),
+        }
+    }
+
+    fn account(&mut self, direction: Direction, end: &SteerEnd, bytes: u64) {
+        let metrics = &self.worker.metrics.sockmap;
+        match end {
+            SteerEnd::Declined(reason) => metrics.fell_back(reason.as_str()),
+            SteerEnd::HandedBack(reason) => {
+                metrics.handed_over(direction);
+                metrics.fell_back(reason.as_str());
+            }
+            _ => metrics.handed_over(direction),
+        }
+        metrics.carried(direction, bytes);
+        match direction {
+            Direction::Request => self.steered_request += bytes,
+            Direction::Response => self.steered_response += bytes,
+        }
+    }
+}
+
+/// Counts what speaks against another hand-over of the same body.
+fn discourage(declined: &mut u32, end: &SteerEnd) {
+    *declined = match end {
+        // Bytes came in between: the next quiet moment is as good as this one was.
+        SteerEnd::Declined(Decline::Unread) => *declined,
+        SteerEnd::Declined(_) => u32::MAX,
+        SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
+            u32::MAX
+        }
+        _ => declined.saturating_add(1),
+    };
+}
+
+enum HeadStep {
+    Head(ResponseHead),
+    HandOver,
+}
