@@ -1,2 +1,104 @@
-//! Development tasks.
-fn main() {}
+//! Development tasks. `cargo xtask --help` lists them.
+
+mod children;
+mod command;
+#[cfg(test)]
+mod dependencies;
+mod doctor;
+mod ebpf;
+mod package;
+mod run;
+mod setup;
+mod steps;
+mod test;
+mod toolchain;
+mod workspace;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use workspace::Workspace;
+
+/// Builds, runs, tests and measures Atalho.
+///
+/// Every task looks for what it needs, installs what is missing where it can, and otherwise says in
+/// one line what to install.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what building and testing need: the eBPF toolchain, the Python client, cargo tools.
+    Setup,
+    /// Build the kernel programs (target/bpf/atalho-ebpf), unless they are up to date.
+    BuildEbpf {
+        /// Build them even if nothing changed.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Build the kernel programs and the gateway with them inside: target/PROFILE/atalho.
+    Build(Profile),
+    /// Try it: a simulated fleet of four engines and the gateway on loopback, until Ctrl-C.
+    Run(run::Options),
+    /// Run every check: format, lints, documentation, model checker, fuzzing, all tests.
+    Test(test::Options),
+    /// Measure; what follows is passed on (`cargo xtask bench --help`).
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Options of the benchmarks.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
+    /// Say what of the toolchain is there, what is missing, and which engines work on this host.
+    Doctor,
+    /// Build a release and pack it: binary, completions, systemd unit, licence, in target/package.
+    Package,
+}
+
+/// How to compile.
+#[derive(Args, Clone, Copy)]
+struct Profile {
+    /// Compile for production: slower to build, faster to run.
+    #[arg(long)]
+    release: bool,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let workspace = Workspace::find()?;
+    match cli.task {
+        Task::Setup => setup::setup(&workspace),
+        Task::BuildEbpf { force } => ebpf::build(&workspace, force),
+        Task::Build(profile) => build(&workspace, profile).map(drop),
+        Task::Run(options) => run::run(&workspace, &options),
+        Task::Test(options) => test::test(&workspace, &options),
+        Task::Bench { options } => bench(&workspace, &options),
+        Task::Doctor => doctor::doctor(&workspace),
+        Task::Package => package::package(&workspace),
+    }
+}
+
+/// Builds the kernel programs where that is possible, then the gateway; says where it is.
+fn build(workspace: &Workspace, profile: Profile) -> Result<std::path::PathBuf> {
+    ebpf::build_or_explain(workspace)?;
+    workspace.cargo("build").args(["-p", "router"]).args(profile.flags()).run()?;
+    let binary = workspace.binary("atalho", profile.release);
+    println!("built {}", workspace.relative(&binary).display());
+    Ok(binary)
+}
+
+fn bench(workspace: &Workspace, options: &[String]) -> Result<()> {
+    ebpf::build_or_explain(workspace)?;
+    workspace.cargo("build").args(["--release", "-p", "router", "-p", "bench"]).run()?;
+    command::Cmd::new(workspace.binary("atalho-bench", true)).args(options).run()
+}
+
+impl Profile {
+    fn flags(self) -> &'static [&'static str] {
+        if self.release { &["--release"] } else { &[] }
+    }
+}
