@@ -23,7 +23,10 @@ const BINARY: &str = "atalho-ebpf";
 /// Says in one line what is missing when the toolchain is not there and cannot be installed.
 pub(crate) fn build(workspace: &Workspace, force: bool) -> Result<()> {
     let object = object(workspace);
-    let stamp = object.with_extension("stamp");
+    // A directory of its own: the compiler differs from the one of the rest of the workspace. And
+    // not beside the object: the build script of `router` watches that directory.
+    let build_dir = workspace.target.join("bpf-build");
+    let stamp = build_dir.join("stamp");
     let sources = hash_of_sources(&workspace.root)?;
     if !force && object.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == sources) {
         return Ok(());
@@ -31,8 +34,6 @@ pub(crate) fn build(workspace: &Workspace, force: bool) -> Result<()> {
     let toolchain = toolchain(workspace)?;
     toolchain::ensure_bpf_linker(workspace.cargo_path())?;
     eprintln!("building the kernel programs with {} ({})", toolchain.name, toolchain.version);
-    // A directory of its own: the compiler differs from the one of the rest of the workspace.
-    let build_dir = object.with_file_name("build");
     toolchain
         .cargo("build")
         .args(["--release", "-p", "router-ebpf", "--bin", BINARY, "--features", "programs"])
@@ -101,7 +102,8 @@ fn replace(new: &Path, old: &Path) -> Result<()> {
     if fs::read(old).is_ok_and(|known| known == bytes) {
         return Ok(());
     }
-    let temporary = old.with_extension("new");
+    fs::create_dir_all(old.parent().context("a directory")?)?;
+    let temporary = new.with_extension("copy");
     fs::write(&temporary, bytes)?;
     Ok(fs::rename(temporary, old)?)
 }
