@@ -149,7 +149,7 @@ impl Guard {
     /// # Errors
     /// When the kernel has no memory for the lists; the old ones stay then.
     pub fn replace(&mut self, rules: &Rules) -> Result<(), GuardError> {
-        self.loaded.replace(rules)
+        self.loaded.rules.replace(rules)
     }
 
     /// The interfaces that are guarded.
@@ -176,9 +176,14 @@ impl std::fmt::Debug for Guard {
 struct Loaded {
     ebpf: Ebpf,
     program: &'static str,
+    rules: RuleMaps,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+/// The maps that change at run time.
+struct RuleMaps {
     lists: ArrayOfMaps<MapData, Lists>,
     limit: Array<MapData, u64>,
-    counters: PerCpuArray<MapData, u64>,
 }
 
 impl Loaded {
@@ -210,9 +215,9 @@ impl Loaded {
         }
 
         let program = load_program(&mut ebpf)?;
-        let mut loaded = Self { ebpf, program, lists, limit, counters };
-        loaded.replace(rules)?;
-        Ok(loaded)
+        let mut maps = RuleMaps { lists, limit };
+        maps.replace(rules)?;
+        Ok(Self { ebpf, program, rules: maps, counters })
     }
 
     fn program(&mut self) -> Result<&mut Xdp, GuardError> {
@@ -243,18 +248,6 @@ impl Loaded {
         unreachable!("the last mode to try returns")
     }
 
-    fn replace(&mut self, rules: &Rules) -> Result<(), GuardError> {
-        let entries = lists::entries(&rules.allow, &rules.deny);
-        let capacity = u32::try_from(entries.len()).unwrap_or(u32::MAX).max(1);
-        let mut trie = Lists::create(capacity, NO_PREALLOC)?;
-        for ((key, length), bits) in entries {
-            trie.insert(&Key::new(length, key), bits, 0)?;
-        }
-        self.lists.set(0, &trie, 0)?;
-        self.limit.set(0, rules.limit.map_or(0, Limit::to_word), 0)?;
-        Ok(())
-    }
-
     fn counters(&self) -> Result<Counters, GuardError> {
         let sum = |verdict: u32| -> Result<u64, GuardError> {
             Ok(self.counters.get(&verdict, 0)?.iter().sum())
@@ -266,6 +259,20 @@ impl Loaded {
             rate_limited: sum(verdict::RATE_LIMITED)?,
             unparsed: sum(verdict::UNPARSED)?,
         })
+    }
+}
+
+impl RuleMaps {
+    fn replace(&mut self, rules: &Rules) -> Result<(), GuardError> {
+        let entries = lists::entries(&rules.allow, &rules.deny);
+        let capacity = u32::try_from(entries.len()).unwrap_or(u32::MAX).max(1);
+        let mut trie = Lists::create(capacity, NO_PREALLOC)?;
+        for ((key, length), bits) in entries {
+            trie.insert(&Key::new(length, key), bits, 0)?;
+        }
+        self.lists.set(0, &trie, 0)?;
+        self.limit.set(0, rules.limit.map_or(0, Limit::to_word), 0)?;
+        Ok(())
     }
 }
 
