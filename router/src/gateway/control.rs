@@ -1,18 +1,120 @@
-//! The control thread: signals, reloads, health, the admin pages.
-use super::worker::{Phase, Shared};
-use crate::fleet::Counters;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
-use tokio::sync::watch;
+//! The control thread: signals, reloads, health checks, the admin pages.
 
+use std::{
+    io::Write as _,
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, bail};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, watch},
+    task::LocalSet,
+};
+
+use super::worker::{Phase, Shared};
+use crate::{fleet::Counters, metrics::Metrics};
+
+/// What the control thread is given.
 pub(super) struct Setup {
     pub(super) shared: Arc<Shared>,
     pub(super) counters: Counters,
     pub(super) phase: watch::Sender<Phase>,
+    /// Where the configuration came from.
     pub(super) file: Option<PathBuf>,
-    pub(super) admin: Option<std::net::TcpListener>,
+    pub(super) admin: Option<TcpListener>,
+    /// Where clients connect.
     pub(super) addresses: Vec<SocketAddr>,
+    /// Says that a worker thread ended.
+    pub(super) ended: mpsc::UnboundedReceiver<()>,
 }
 
-pub(super) fn run(_setup: Setup) -> anyhow::Result<()> {
+/// Runs until all worker threads have ended.
+///
+/// # Errors
+/// When a signal cannot be handled, or a worker thread ended by itself.
+pub(super) fn run(setup: Setup) -> anyhow::Result<()> {
+    let phase = setup.phase.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the control thread's event loop")?;
+    let result = LocalSet::new().block_on(&runtime, serve(setup));
+    // The workers end in every case, also when something failed here.
+    phase.send_replace(Phase::Stopped);
+    result
+}
+
+async fn serve(setup: Setup) -> anyhow::Result<()> {
+    let Setup { shared, counters, phase, file, admin, addresses, mut ended } = setup;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    show_fleet(&shared, &counters);
+    announce(&addresses, admin.as_ref())?;
+    tokio::select! {
+        name = stop_signal(&mut terminate, &mut interrupt) => {
+            tracing::info!(signal = name, "draining: no new connections, open exchanges go on");
+        }
+        _ = ended.recv() => bail!("a worker thread ended by itself; the log says why"),
+    }
+    let _ = file;
+    phase.send_replace(Phase::Draining);
+    let limit = shared.fleet.load().config().timeouts.drain;
+    tokio::select! {
+        () = all_ended(&mut ended) => tracing::info!("all exchanges have ended"),
+        () = tokio::time::sleep(limit) => {
+            tracing::warn!(?limit, "exchanges are still open after `timeouts.drain`: cutting them");
+        }
+        name = stop_signal(&mut terminate, &mut interrupt) => {
+            tracing::warn!(signal = name, "second signal: cutting open exchanges");
+        }
+    }
+    phase.send_replace(Phase::Stopped);
     Ok(())
+}
+
+async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
+}
+
+/// Each worker holds a sender: none is left once all have ended.
+async fn all_ended(ended: &mut mpsc::UnboundedReceiver<()>) {
+    while ended.recv().await.is_some() {}
+}
+
+/// Says on standard output where the gateway listens, for people and for scripts that asked for
+/// port 0.
+fn announce(addresses: &[SocketAddr], admin: Option<&TcpListener>) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut lines = String::new();
+    for address in addresses {
+        lines += &format!("listening on {address}\n");
+    }
+    if let Some(admin) = admin {
+        lines += &format!("admin on {}\n", admin.local_addr()?);
+    }
+    lines += "ready\n";
+    // Whoever started the gateway may have closed its end: no reason not to serve.
+    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
+    Ok(())
+}
+
+/// Sets the gauges that follow the fleet whenever the metrics page is asked for.
+fn show_fleet(shared: &Arc<Shared>, counters: &Counters) {
+    let (shared, counters) = (Arc::downgrade(shared), counters.clone());
+    let Some(metrics) = shared.upgrade().map(|shared| shared.metrics.clone()) else { return };
+    metrics.on_render(move |_: &Metrics| {
+        let Some(shared) = shared.upgrade() else { return };
+        let fleet = shared.fleet.load();
+        for (_, _, instance) in fleet.instances() {
+            let status = instance.status();
+            instance.metrics.state(instance.in_flight(), status.available(), status.leaving());
+        }
+        let _ = &counters;
+    });
 }

@@ -18,7 +18,7 @@ use std::{path::PathBuf, sync::Arc, thread};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 pub use worker::{Phase, Shared};
 
@@ -74,15 +74,22 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         policy,
         phase,
     });
+    let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(threads);
     for (index, listeners) in bound.per_thread.into_iter().enumerate() {
-        let shared = shared.clone();
+        let (shared, ended) = (shared.clone(), ended_sender.clone());
         let worker = thread::Builder::new()
             .name(format!("worker-{index}"))
-            .spawn(move || worker::run(shared, listeners, index as u32))
+            .spawn(move || {
+                let result = worker::run(shared, listeners, index as u32);
+                // A control thread that is gone has no use for the message.
+                let _ = ended.send(());
+                result
+            })
             .context("cannot start a worker thread")?;
         workers.push(worker);
     }
+    drop(ended_sender);
     let setup = control::Setup {
         shared: shared.clone(),
         counters,
@@ -90,6 +97,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         file,
         admin,
         addresses: bound.addresses,
+        ended,
     };
     let result = control::run(setup);
     for worker in workers {
