@@ -14,7 +14,10 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::worker::{Phase, Shared};
+use super::{
+    guard::Guarded,
+    worker::{Phase, Shared},
+};
 use crate::{fleet::Counters, metrics::Metrics};
 
 /// What the control thread is given.
@@ -27,6 +30,7 @@ pub(super) struct Setup {
     pub(super) admin: Option<TcpListener>,
     /// Where clients connect.
     pub(super) addresses: Vec<SocketAddr>,
+    pub(super) guarded: Guarded,
     /// Says that a worker thread ended.
     pub(super) ended: mpsc::UnboundedReceiver<()>,
 }
@@ -48,7 +52,7 @@ pub(super) fn run(setup: Setup) -> anyhow::Result<()> {
 }
 
 async fn serve(setup: Setup) -> anyhow::Result<()> {
-    let Setup { shared, counters, phase, file, admin, addresses, mut ended } = setup;
+    let Setup { shared, counters, phase, file, admin, addresses, guarded, mut ended } = setup;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
     show_fleet(&shared, &counters);
@@ -59,7 +63,7 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
         }
         _ = ended.recv() => bail!("a worker thread ended by itself; the log says why"),
     }
-    let _ = file;
+    let _ = (file, guarded);
     phase.send_replace(Phase::Draining);
     let limit = shared.fleet.load().config().timeouts.drain;
     tokio::select! {

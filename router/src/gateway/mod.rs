@@ -8,6 +8,7 @@ mod connection;
 mod control;
 mod decide;
 mod exchange;
+mod guard;
 mod listeners;
 mod local;
 mod record;
@@ -65,6 +66,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     };
     let policy =
         Policy { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes };
+    let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics)?;
     let (phase_sender, phase) = watch::channel(Phase::Running);
     let use_sockmap = config.engine.mode != EngineMode::Userspace;
     let shared = Arc::new(Shared {
@@ -97,6 +99,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         file,
         admin,
         addresses: bound.addresses,
+        guarded,
         ended,
     };
     let result = control::run(setup);

@@ -35,6 +35,7 @@ pub(super) struct Record<'f> {
     pub(super) steered: bool,
     /// Time the gateway added before the request went on.
     pub(super) added: Duration,
+    finished: bool,
     /// Why the last instance tried could not be reached.
     pub(super) last_failure: Option<(Failure, Outcome)>,
 }
@@ -57,6 +58,7 @@ impl Record<'_> {
             response_bytes: 0,
             steered: false,
             added: Duration::ZERO,
+            finished: false,
             last_failure: None,
         }
     }
@@ -89,7 +91,8 @@ impl Record<'_> {
     }
 
     /// The exchange is over.
-    pub(super) fn finish(self, config: &Config) {
+    pub(super) fn finish(mut self, config: &Config) {
+        self.finished = true;
         let duration = self.started.elapsed();
         if let (Some(instance), Some(outcome)) = (&self.instance, self.outcome) {
             instance.metrics.ended(outcome, duration);
@@ -112,5 +115,14 @@ impl Record<'_> {
             duration,
             engine: if self.steered { "sockmap" } else { "userspace" },
         });
+    }
+}
+
+impl Drop for Record<'_> {
+    /// An exchange whose task is dropped was cut at the end of the drain time.
+    fn drop(&mut self) {
+        if let (false, Some(instance)) = (self.finished, &self.instance) {
+            instance.metrics.ended(Outcome::Shutdown, self.started.elapsed());
+        }
     }
 }

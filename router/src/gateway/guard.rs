@@ -1,0 +1,91 @@
+//! The packet filter in front of the listeners, where the configuration asks for one.
+
+use std::{
+    net::SocketAddr,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context as _;
+use router_ebpf::guard_rules::Limit;
+
+use crate::{
+    config::{Config, GuardMode},
+    kernel::guard::{Guard, Mode, Rules},
+    metrics::Metrics,
+};
+
+/// The guard at work, shared with the metrics page.
+pub(super) struct Guarded(Option<Arc<Mutex<Guard>>>);
+
+impl Guarded {
+    /// Puts the guard on the configured interfaces, if any.
+    ///
+    /// # Errors
+    /// When it cannot be put there: who asked for a filter must not be served without it.
+    pub(super) fn start(
+        config: &Config,
+        listeners: &[SocketAddr],
+        metrics: &Metrics,
+    ) -> anyhow::Result<Self> {
+        if config.guard.interfaces.is_empty() {
+            return Ok(Self(None));
+        }
+        let guard = Guard::start(
+            &config.guard.interfaces,
+            mode(config.guard.mode),
+            listeners,
+            &rules(config),
+        )
+        .context("cannot start the guard of `[guard]`")?;
+        for attached in guard.attached() {
+            tracing::info!(
+                interface = attached.interface,
+                mode = attached.mode.as_str(),
+                not_native = attached.fallback,
+                "guarding the listeners' ports"
+            );
+        }
+        let guard = Arc::new(Mutex::new(guard));
+        let counted = Arc::downgrade(&guard);
+        metrics.on_render(move |metrics| {
+            let Some(guard) = counted.upgrade() else { return };
+            let counters = guard.lock().unwrap_or_else(PoisonError::into_inner).counters();
+            match counters {
+                Ok(counters) => {
+                    for (rule, packets) in counters.by_rule() {
+                        metrics.guard_packets(rule, packets);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "cannot read the guard's counters"),
+            }
+        });
+        Ok(Self(Some(guard)))
+    }
+
+    /// Takes over the rules of a new configuration.
+    ///
+    /// # Errors
+    /// When the kernel refuses them; the old ones stay.
+    pub(super) fn replace(&self, config: &Config) -> anyhow::Result<()> {
+        let Some(guard) = &self.0 else { return Ok(()) };
+        let mut guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.replace(&rules(config)).context("the guard keeps its rules")
+    }
+}
+
+const fn mode(mode: GuardMode) -> Mode {
+    match mode {
+        GuardMode::Auto => Mode::Auto,
+        GuardMode::Native => Mode::Native,
+        GuardMode::Generic => Mode::Generic,
+    }
+}
+
+fn rules(config: &Config) -> Rules {
+    let guard = &config.guard;
+    // A rate of zero stands for no limit. A burst below one would admit nobody.
+    let limit = NonZeroU32::new(guard.new_connections_per_second)
+        .map(|rate| Limit { rate, burst: NonZeroU32::new(guard.burst).unwrap_or(NonZeroU32::MIN) });
+    Rules { allow: guard.allow.clone(), deny: guard.deny.clone(), limit }
+}
