@@ -214,7 +214,8 @@ impl HealthState {
         self.set(Status::REMOVED, removed);
         if !settings.active {
             // Nobody would ever find it well again.
-            *self.history() = History { level: 0, ..History::default() };
+            let mut history = self.history();
+            (history.good, history.bad) = (0, 0);
             self.set(Status::DOWN, false);
         }
     }

@@ -11,10 +11,12 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use crate::metrics::InstanceMetrics;
-
-use super::{Counter, FailureKind, InstanceUrl, Status, health_state::HealthState};
+use super::{
+    Counter, FailureKind, InstanceUrl, Status,
+    health_state::{Change, Check, HealthState},
+};
 use crate::config::Health;
+use crate::metrics::InstanceMetrics;
 
 /// Identifies an instance for the life of the process; never reused.
 pub type InstanceId = u64;
@@ -83,6 +85,20 @@ impl Instance {
 
     pub(super) fn remove(&self, health: &Arc<Health>) {
         self.health.configure(health, true, true);
+    }
+
+    pub(super) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
+        self.health.set_resolved(!addresses.is_empty());
+        self.addresses.store(Arc::new(addresses));
+    }
+
+    pub(super) fn note_check(&self, check: Check) -> Option<Change> {
+        self.health.note_check(check)
+    }
+
+    /// Whether its host name has to be looked up from time to time.
+    pub(super) fn named(&self) -> bool {
+        !self.literal
     }
 
     pub(crate) fn counter(&self) -> &Counter {

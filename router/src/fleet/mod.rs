@@ -6,6 +6,8 @@ mod health_state;
 mod instance;
 pub mod pool;
 mod strategy;
+#[cfg(test)]
+pub(crate) mod testing;
 mod url;
 mod variant;
 

@@ -117,6 +117,14 @@ impl InstanceUrl {
     }
 }
 
+impl std::str::FromStr for InstanceUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        Self::parse(text)
+    }
+}
+
 impl fmt::Display for InstanceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

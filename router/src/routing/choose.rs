@@ -1,6 +1,6 @@
 //! The choice of an instance.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use super::{
     Ticket,
@@ -115,6 +115,244 @@ pub fn choose(
     exclude: &[InstanceId],
     rng: &mut fastrand::Rng,
 ) -> Result<Choice, NoInstance> {
-    let _ = (variant, key, exclude, rng);
-    todo!()
+    let well = Pool { variant, exclude, last_resort: false };
+    match well.choose(key, rng) {
+        // What is known about the instances cannot help to choose among them, and may be wrong: a
+        // health page that answers slowly must not stop a fleet that serves.
+        Err(NoInstance::None) => {
+            let any = Pool { last_resort: true, ..well };
+            let choice = any.choose(key, rng)?;
+            Ok(Choice { reason: Reason::LastResort, ..choice })
+        }
+        chosen => chosen,
+    }
+}
+
+/// The instances that a choice is made among.
+struct Pool<'a> {
+    variant: &'a Variant,
+    exclude: &'a [InstanceId],
+    /// Whether no instance is well, and those that are not have to do.
+    last_resort: bool,
+}
+
+impl<'a> Pool<'a> {
+    fn choose(
+        &self,
+        key: Option<PrefixKey>,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Choice, NoInstance> {
+        match (self.variant.routing.strategy, key) {
+            (Strategy::PrefixAware, Some(key)) => self.by_prefix(key, rng),
+            (Strategy::Random, _) => self.by_chance(rng),
+            (Strategy::PrefixAware | Strategy::LeastOutstandingRequests, _) => {
+                self.least_outstanding(Reason::LeastOutstanding, rng)
+            }
+        }
+    }
+
+    fn able(&self, instance: &Instance) -> bool {
+        if !self.last_resort {
+            return instance.available();
+        }
+        let status = instance.status();
+        !status.leaving() && !status.unresolved()
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
+        self.variant
+            .instances
+            .iter()
+            .filter(|instance| self.able(instance) && !self.exclude.contains(&instance.id))
+    }
+
+    /// Why there is none to choose, with no candidate at hand.
+    fn none(&self) -> NoInstance {
+        let tried = |i: &Arc<Instance>| self.able(i) && self.exclude.contains(&i.id);
+        if self.last_resort && self.variant.instances.iter().any(tried) {
+            NoInstance::Exhausted
+        } else {
+            NoInstance::None
+        }
+    }
+
+    /// Why there is none to choose, with candidates at hand or not.
+    fn none_of(&self, candidates: bool) -> NoInstance {
+        if candidates { NoInstance::AtLimit } else { self.none() }
+    }
+
+    /// Requests in flight that no instance may exceed.
+    fn limit(&self) -> u32 {
+        self.variant.max_in_flight.map_or(u32::MAX, Into::into)
+    }
+
+    fn by_prefix(&self, key: PrefixKey, rng: &mut fastrand::Rng) -> Result<Choice, NoInstance> {
+        // An instance that is down for a while stays the home of its keys: they come back to it. One
+        // that leaves does not.
+        let mut home: Option<(Distance, &Arc<Instance>)> = None;
+        let mut first: Option<(Distance, &Arc<Instance>)> = None;
+        let nearer = |than: &Option<(Distance, _)>, distance: &Distance| {
+            than.as_ref().is_none_or(|(best, _)| distance.nearer_than(best))
+        };
+        let mut able = 0;
+        for instance in &self.variant.instances {
+            if instance.is_draining() {
+                continue;
+            }
+            let distance = Distance::new(key, instance);
+            if nearer(&home, &distance) {
+                home = Some((distance, instance));
+            }
+            if self.able(instance) {
+                able += 1;
+                if nearer(&first, &distance) && !self.exclude.contains(&instance.id) {
+                    first = Some((distance, instance));
+                }
+            }
+        }
+        let (Some((_, home)), Some((_, first))) = (home, first) else {
+            return Err(self.none());
+        };
+        if able < 2 {
+            return self.least_outstanding(Reason::Single, rng);
+        }
+        let threshold = self.variant.routing.concurrency_threshold;
+        let by_rank = |instance: &Arc<Instance>| {
+            if instance.id == home.id { Reason::Home } else { Reason::Failover }
+        };
+        if first.counter().increment_below(threshold.min(self.limit())).is_some() {
+            return Ok(choice(first, by_rank(first), Some(home.id)));
+        }
+        let (instance, over) = self.take_least(threshold, &mut Tie::ByRank(key))?;
+        let reason = if over {
+            Reason::Saturated
+        } else if instance.id == first.id {
+            // It has become less busy meanwhile.
+            by_rank(instance)
+        } else {
+            Reason::Overflow
+        };
+        Ok(choice(instance, reason, Some(home.id)))
+    }
+
+    fn least_outstanding(
+        &self,
+        reason: Reason,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Choice, NoInstance> {
+        let (instance, _) = self.take_least(u32::MAX, &mut Tie::ByChance(rng))?;
+        let reason = if self.exclude.is_empty() { reason } else { Reason::Failover };
+        Ok(choice(instance, reason, None))
+    }
+
+    fn by_chance(&self, rng: &mut fastrand::Rng) -> Result<Choice, NoInstance> {
+        loop {
+            // Each candidate replaces the choice with its share of the total so far, which comes to
+            // a draw in proportion to the weights in one pass.
+            let (mut total, mut chosen, mut any) = (0.0, None, false);
+            for instance in self.candidates() {
+                any = true;
+                if instance.in_flight() >= self.limit() {
+                    continue;
+                }
+                let weight = instance.weight();
+                total += weight;
+                if chosen.is_none() || rng.f64() * total < weight {
+                    chosen = Some(instance);
+                }
+            }
+            let Some(instance) = chosen else { return Err(self.none_of(any)) };
+            if instance.counter().increment_below(self.limit()).is_some() {
+                let reason =
+                    if self.exclude.is_empty() { Reason::Random } else { Reason::Failover };
+                return Ok(choice(instance, reason, None));
+            }
+        }
+    }
+
+    /// Counts a request at the least loaded candidate, those below `threshold` before the others;
+    /// tells whether it was at the threshold.
+    ///
+    /// Load is requests in flight by weight. The count that was compared is the count that is
+    /// raised: when another thread has changed it, the comparison is made again, so that a burst
+    /// does not fall on one instance.
+    fn take_least(
+        &self,
+        threshold: u32,
+        tie: &mut Tie<'_>,
+    ) -> Result<(&'a Arc<Instance>, bool), NoInstance> {
+        // Each round that fails is another thread's success, so the rounds end; the bound only
+        // keeps one thread from being the unlucky one for ever.
+        for round in 0_u32.. {
+            let mut best: Option<Loaded<'_>> = None;
+            let (mut equals, mut any) = (0, false);
+            for instance in self.candidates() {
+                any = true;
+                let in_flight = instance.in_flight();
+                if in_flight >= self.limit() {
+                    continue;
+                }
+                let over = in_flight >= threshold;
+                let load = f64::from(in_flight) / instance.weight();
+                let new = Loaded { over, load, in_flight, instance };
+                let better = match &best {
+                    None => true,
+                    Some(best) => match (over, load).partial_cmp(&(best.over, best.load)) {
+                        Some(Ordering::Less) => true,
+                        Some(Ordering::Equal) => {
+                            equals += 1;
+                            tie.goes_to(instance, best.instance, equals)
+                        }
+                        _ => continue,
+                    },
+                };
+                if better {
+                    if best.as_ref().is_none_or(|best| (over, load) != (best.over, best.load)) {
+                        equals = 1;
+                    }
+                    best = Some(new);
+                }
+            }
+            let Some(Loaded { over, in_flight, instance, .. }) = best else {
+                return Err(self.none_of(any));
+            };
+            let counter = instance.counter();
+            if counter.increment_from(in_flight)
+                || round >= ROUNDS && counter.increment_below(self.limit()).is_some()
+            {
+                return Ok((instance, over));
+            }
+        }
+        unreachable!("some round succeeds")
+    }
+}
+
+/// Rounds after which a count may have changed since it was compared.
+const ROUNDS: u32 = 1000;
+
+struct Loaded<'a> {
+    over: bool,
+    load: f64,
+    in_flight: u32,
+    instance: &'a Arc<Instance>,
+}
+
+/// Who serves when several are equally loaded.
+enum Tie<'a> {
+    ByRank(PrefixKey),
+    ByChance(&'a mut fastrand::Rng),
+}
+
+impl Tie<'_> {
+    /// Whether `new`, the `count`th of as many equals, takes the place of `best`.
+    fn goes_to(&mut self, new: &Instance, best: &Instance, count: usize) -> bool {
+        match self {
+            Self::ByRank(key) => Distance::new(*key, new).nearer_than(&Distance::new(*key, best)),
+            Self::ByChance(rng) => rng.usize(..count) == 0,
+        }
+    }
+}
+
+fn choice(instance: &Arc<Instance>, reason: Reason, home: Option<InstanceId>) -> Choice {
+    Choice { ticket: Ticket::counted(instance), reason, home }
 }

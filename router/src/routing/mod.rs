@@ -2,6 +2,8 @@
 
 mod choose;
 mod rank;
+#[cfg(test)]
+mod tests;
 mod ticket;
 
 pub use choose::{Choice, NoInstance, Reason, choose};

@@ -1,0 +1,62 @@
+//! Fleets for tests.
+
+use std::sync::Arc;
+
+use super::{Counters, Fleet, Instance, Strategy, Variant};
+use crate::{
+    config::{Config, EndpointConfig, InstanceConfig, VariantConfig},
+    metrics::Metrics,
+};
+
+/// A configuration of one variant with the instances `10.0.0.1`, `10.0.0.2`, ... of the given
+/// weights.
+pub(crate) fn config(strategy: Strategy, threshold: u32, weights: &[f64]) -> Config {
+    let instances = weights.iter().zip(1..).map(|(weight, n)| InstanceConfig {
+        url: format!("http://10.0.0.{n}:8000").parse().expect("a valid URL"),
+        weight: *weight,
+        drain: false,
+    });
+    let variant = VariantConfig {
+        name: "v".into(),
+        weight: 1.0,
+        strategy,
+        prefix_length: 1024,
+        concurrency_threshold: threshold,
+        max_in_flight: None,
+        instances: instances.collect(),
+    };
+    let endpoint = EndpointConfig { name: "e".into(), variants: vec![variant] };
+    Config { endpoints: vec![endpoint], ..Config::default() }
+}
+
+/// The fleet of a configuration.
+pub(crate) fn fleet(config: Config) -> Fleet {
+    Fleet::build(&Arc::new(config), None, &Counters::heap(256), &Metrics::new())
+        .expect("enough counters")
+}
+
+/// The only variant of [`config`]'s fleet.
+pub(crate) fn variant(strategy: Strategy, threshold: u32, weights: &[f64]) -> Arc<Variant> {
+    only_variant(&fleet(config(strategy, threshold, weights)))
+}
+
+/// The first variant of the first endpoint.
+pub(crate) fn only_variant(fleet: &Fleet) -> Arc<Variant> {
+    Arc::clone(&fleet.endpoints()[0].variants[0])
+}
+
+/// Takes an instance out as failed health checks do.
+pub(crate) fn down(instance: &Instance) {
+    for _ in 0..3 {
+        instance.note_check(super::health_state::Check::Bad);
+    }
+    assert!(!instance.available());
+}
+
+/// Brings an instance back as good health checks do.
+pub(crate) fn up(instance: &Instance) {
+    for _ in 0..2 {
+        instance.note_check(super::health_state::Check::Good);
+    }
+    assert!(instance.available());
+}
