@@ -88,4 +88,9 @@ impl EngineMetrics {
         }
         self.available.with_label_values(&[self.name, reason]).set(value);
     }
+
+    /// Why it may be used (`ok`) or not; empty while nobody has said.
+    pub fn reason(&self) -> &'static str {
+        *lock(&self.reason)
+    }
 }

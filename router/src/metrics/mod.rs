@@ -175,6 +175,15 @@ impl Metrics {
         )
     }
 
+    /// Name and reason (see [`EngineMetrics::reason`]) of each engine, by name.
+    pub fn engines(&self) -> Vec<(&'static str, &'static str)> {
+        let engines = lock(&self.engines);
+        let mut all: Vec<_> =
+            engines.iter().map(|(name, engine)| (*name, engine.reason())).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Counts an error reply that the gateway made before it knew the endpoint.
     ///
     /// `reason` is the slug that the reply carries in `x-atalho-error`.

@@ -135,3 +135,9 @@ fn every_family_is_named_and_explained() {
         }
     }
 }
+
+#[test]
+fn every_reason_of_routing_has_a_counter_beforehand() {
+    let reasons = crate::routing::Reason::ALL.map(|reason| reason.as_str());
+    assert_eq!(reasons, REASONS);
+}
