@@ -1,0 +1,184 @@
+//! The prefix by the plainest means: the whole body as a tree of `serde_json`, read afterwards.
+//!
+//! What the scanner must agree with wherever the body is valid JSON. Used by tests and fuzzing.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::{BOUNDARY, MAX_LEVELS, MAX_NAME, Prefix, PrefixKind};
+use crate::prefix::Api;
+
+/// A JSON value that keeps the order of keys, and keys that come twice.
+enum Tree {
+    Null,
+    Other,
+    Id(String),
+    Text(String),
+    Array(Vec<Tree>),
+    Object(Vec<(String, Tree)>),
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Tree;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+            fn visit_unit<E>(self) -> Result<Tree, E> {
+                Ok(Tree::Null)
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Tree, E> {
+                Ok(Tree::Other)
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+                Ok(Tree::Id(value.to_string()))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+                Ok(Tree::Id(value.to_string()))
+            }
+            fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Tree, E> {
+                // Its spelling is lost, and the scanner goes by the spelling.
+                Err(E::custom("a number that is no integer"))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+                Ok(Tree::Text(value.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tree, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = seq.next_element()? {
+                    elements.push(element);
+                }
+                Ok(Tree::Array(elements))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Tree::Object(members))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// One unit of a prompt.
+#[derive(Clone)]
+enum Unit {
+    Character(char),
+    Id(String),
+}
+
+/// The prompt's units, each with the number of the piece it belongs to.
+struct Walk {
+    units: Vec<(usize, Unit)>,
+    pieces: usize,
+    numbers: bool,
+}
+
+impl Walk {
+    fn value(&mut self, value: &Tree, level: usize, in_array: bool) {
+        match value {
+            Tree::Text(text) => {
+                self.pieces += 1;
+                let piece = self.pieces;
+                self.units.extend(text.chars().map(|c| (piece, Unit::Character(c))));
+            }
+            Tree::Id(id) if in_array && self.numbers => {
+                self.units.push((self.pieces, Unit::Id(id.clone())));
+            }
+            Tree::Array(elements) if level < MAX_LEVELS => {
+                self.pieces += 1;
+                for element in elements {
+                    self.value(element, level + 1, true);
+                }
+            }
+            Tree::Object(members) if level < MAX_LEVELS => {
+                let mut seen = Vec::new();
+                for (key, value) in members {
+                    let counts = matches!(key.as_str(), "content" | "text" | "output");
+                    if counts && !matches!(value, Tree::Null) && !seen.contains(&key) {
+                        seen.push(key);
+                        self.value(value, level + 1, false);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The prefix of `body`; `None` when it is not valid JSON (or holds numbers that are no integers),
+/// where there is nothing to compare with.
+pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
+    let bytes = || {
+        let text = body[..body.len().min(prefix_length)].to_vec();
+        (text.len(), text, PrefixKind::Body)
+    };
+    if api == Api::Invocations {
+        let (units, text, kind) = bytes();
+        return Some(Prefix { units, text, kind, model: None, cache_key: None });
+    }
+    let tree: Tree = serde_json::from_slice(body).ok()?;
+    let Tree::Object(members) = tree else {
+        let (units, text, kind) = bytes();
+        return Some(Prefix { units, text, kind, model: None, cache_key: None });
+    };
+    let first = |key: &str| {
+        members.iter().find(|(k, v)| k == key && !matches!(v, Tree::Null)).map(|(_, v)| v)
+    };
+    let name = |key: &str| match first(key) {
+        Some(Tree::Text(text)) => Some(text.as_bytes()[..text.len().min(MAX_NAME)].to_vec()),
+        _ => None,
+    };
+    let (lead, main): (&[&str], &[&str]) = match api {
+        Api::ChatCompletions => (&[], &["messages"]),
+        Api::Messages => (&["system"], &["messages"]),
+        Api::Responses => (&["instructions"], &["input"]),
+        Api::Completions => (&[], &["prompt"]),
+        Api::Embeddings => (&[], &["input"]),
+        Api::Generate => (&[], &["text", "input_ids"]),
+        _ => (&[], &[]),
+    };
+    let numbers = matches!(api, Api::Completions | Api::Embeddings | Api::Generate);
+    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers };
+    for keys in [lead, main] {
+        // In the order of the document, each key once.
+        let mut seen: Vec<&str> = Vec::new();
+        for (key, value) in &members {
+            let counts = keys.contains(&key.as_str()) && !seen.contains(&key.as_str());
+            if counts && !matches!(value, Tree::Null) {
+                seen.push(key);
+                walk.value(value, 1, false);
+            }
+        }
+    }
+    let ids = matches!(walk.units.first(), Some((_, Unit::Id(_))));
+    let units: Vec<_> = walk
+        .units
+        .into_iter()
+        .filter(|(_, unit)| matches!(unit, Unit::Id(_)) == ids)
+        .take(prefix_length)
+        .collect();
+    let mut text = Vec::new();
+    let mut last = None;
+    for (piece, unit) in &units {
+        if last.is_some_and(|last| last != *piece) {
+            text.push(BOUNDARY);
+        }
+        last = Some(*piece);
+        match unit {
+            Unit::Character(c) => text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            Unit::Id(id) => text.extend_from_slice(format!("{id},").as_bytes()),
+        }
+    }
+    let (units, text, kind) = match units.len() {
+        0 => bytes(),
+        n => (n, text, if ids { PrefixKind::TokenIds } else { PrefixKind::Text }),
+    };
+    let model = if api == Api::Generate { name("lora_path") } else { name("model") };
+    Some(Prefix { text, units, kind, model, cache_key: name("prompt_cache_key") })
+}

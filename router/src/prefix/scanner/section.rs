@@ -1,0 +1,160 @@
+//! Text or token ids, up to a number of units.
+
+use super::{PrefixKind, text::Sink};
+
+/// Stands between two pieces of text (strings of the body). No UTF-8 text has this byte, so pieces
+/// cannot be cut elsewhere and look the same. It counts as no character.
+pub(super) const BOUNDARY: u8 = 0xff;
+
+/// A part of the prompt: its first units.
+#[derive(Debug, Default)]
+pub(super) struct Section {
+    /// The text, with [`BOUNDARY`] between pieces; or ids in decimal, each with a comma behind it.
+    pub(super) text: Vec<u8>,
+    /// Characters or ids in `text`.
+    pub(super) units: usize,
+    /// Units wanted.
+    pub(super) limit: usize,
+    /// Nothing more is taken.
+    pub(super) full: bool,
+    /// Set by the first unit; units of the other kind are left out.
+    pub(super) kind: Option<PrefixKind>,
+    /// A boundary goes before the next unit.
+    boundary: bool,
+}
+
+impl Section {
+    pub(super) fn reset(&mut self, limit: usize) {
+        self.text.clear();
+        *self = Self { text: std::mem::take(&mut self.text), limit, ..Self::default() };
+    }
+
+    /// A string or a list of ids begins.
+    pub(super) fn begin_piece(&mut self) {
+        self.boundary = self.units > 0;
+    }
+
+    /// A string ends, so a character that was not complete is now.
+    pub(super) fn end_piece(&mut self) {
+        self.full |= self.units >= self.limit;
+    }
+
+    /// Bytes that `text` may hold. Characters have four at most, and a boundary; ids have ten digits
+    /// and a comma. Only bytes that are no UTF-8, or no ids, meet this limit.
+    fn room(&self) -> usize {
+        let per_unit = if self.kind == Some(PrefixKind::TokenIds) { 24 } else { 5 };
+        (self.limit * per_unit).saturating_sub(self.text.len())
+    }
+
+    fn first(&mut self, kind: PrefixKind) {
+        self.kind = Some(kind);
+        // One allocation instead of a few; a buffer in use again has its room already.
+        self.text.reserve(self.limit);
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if self.boundary {
+            self.boundary = false;
+            self.text.push(BOUNDARY);
+        }
+        let room = self.room();
+        if bytes.len() > room {
+            self.full = true;
+        }
+        self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    /// A number begins; says whether it is wanted.
+    pub(super) fn begin_id(&mut self) -> bool {
+        if self.kind.is_none() {
+            self.first(PrefixKind::TokenIds);
+        }
+        self.full |= self.units >= self.limit;
+        if self.full || self.kind != Some(PrefixKind::TokenIds) {
+            return false;
+        }
+        self.units += 1;
+        true
+    }
+
+    /// Bytes of a number.
+    pub(super) fn id(&mut self, bytes: &[u8]) {
+        self.push(bytes);
+    }
+
+    /// A number ends.
+    pub(super) fn end_id(&mut self) {
+        self.push(b",");
+        self.end_piece();
+    }
+
+    /// The first `units` units of the text, as a length in bytes.
+    pub(super) fn length_of(&self, units: usize) -> usize {
+        if units >= self.units {
+            return self.text.len();
+        }
+        let ends_unit = |byte: u8| match self.kind {
+            Some(PrefixKind::TokenIds) => byte == b',',
+            _ => false,
+        };
+        let mut left = units;
+        for (at, &byte) in self.text.iter().enumerate() {
+            if ends_unit(byte) {
+                if left <= 1 {
+                    return at + usize::from(left == 1);
+                }
+                left -= 1;
+            } else if self.kind == Some(PrefixKind::Text) && starts_character(byte) {
+                if left == 0 {
+                    // A boundary before the first character left out goes with it.
+                    return at - usize::from(at > 0 && self.text[at - 1] == BOUNDARY);
+                }
+                left -= 1;
+            }
+        }
+        self.text.len()
+    }
+}
+
+/// Every byte of UTF-8 text that is no continuation begins a character. [`BOUNDARY`] is neither.
+#[inline(always)]
+fn starts_character(byte: u8) -> bool {
+    byte & 0xc0 != 0x80 && byte != BOUNDARY
+}
+
+impl Sink for Section {
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        match self.kind {
+            None => self.first(PrefixKind::Text),
+            Some(PrefixKind::Text) => {}
+            Some(_) => return,
+        }
+        while !bytes.is_empty() && !self.full {
+            let left = self.limit - self.units;
+            if left == 0 {
+                // The rest of the last character, if it is one.
+                let rest = bytes.iter().take_while(|&&b| !starts_character(b)).count();
+                self.push(&bytes[..rest]);
+                self.full |= rest < bytes.len();
+                return;
+            }
+            // No more bytes than characters wanted, so no more characters either.
+            let (now, later) = bytes.split_at(bytes.len().min(left));
+            self.units += now.iter().filter(|&&b| starts_character(b)).count();
+            self.push(now);
+            bytes = later;
+        }
+    }
+
+    fn character(&mut self, character: char) {
+        if self.units >= self.limit {
+            self.full = true;
+            return;
+        }
+        self.bytes(character.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+
+    fn is_full(&self) -> bool {
+        self.full
+    }
+}
