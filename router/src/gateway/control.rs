@@ -18,7 +18,7 @@ use super::{
     guard::Guarded,
     worker::{Phase, Shared},
 };
-use crate::{fleet::Counters, metrics::Metrics};
+use crate::{admin, fleet::Counters};
 
 /// What the control thread is given.
 pub(super) struct Setup {
@@ -55,15 +55,17 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let Setup { shared, counters, phase, file, admin, addresses, guarded, mut ended } = setup;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-    show_fleet(&shared, &counters);
     announce(&addresses, admin.as_ref())?;
+    if let Some(listener) = admin {
+        tokio::task::spawn_local(serve_admin(listener, shared.clone()));
+    }
     tokio::select! {
         name = stop_signal(&mut terminate, &mut interrupt) => {
             tracing::info!(signal = name, "draining: no new connections, open exchanges go on");
         }
         _ = ended.recv() => bail!("a worker thread ended by itself; the log says why"),
     }
-    let _ = (file, guarded);
+    let _ = (file, guarded, counters);
     phase.send_replace(Phase::Draining);
     let limit = shared.fleet.load().config().timeouts.drain;
     tokio::select! {
@@ -77,6 +79,12 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     }
     phase.send_replace(Phase::Stopped);
     Ok(())
+}
+
+async fn serve_admin(listener: TcpListener, shared: Arc<Shared>) {
+    if let Err(error) = admin::serve(listener, shared).await {
+        tracing::error!(%error, "the admin pages are gone; requests go on");
+    }
 }
 
 async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
@@ -106,19 +114,4 @@ fn announce(addresses: &[SocketAddr], admin: Option<&TcpListener>) -> anyhow::Re
     // Whoever started the gateway may have closed its end: no reason not to serve.
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
     Ok(())
-}
-
-/// Sets the gauges that follow the fleet whenever the metrics page is asked for.
-fn show_fleet(shared: &Arc<Shared>, counters: &Counters) {
-    let (shared, counters) = (Arc::downgrade(shared), counters.clone());
-    let Some(metrics) = shared.upgrade().map(|shared| shared.metrics.clone()) else { return };
-    metrics.on_render(move |_: &Metrics| {
-        let Some(shared) = shared.upgrade() else { return };
-        let fleet = shared.fleet.load();
-        for (_, _, instance) in fleet.instances() {
-            let status = instance.status();
-            instance.metrics.state(instance.in_flight(), status.available(), status.leaving());
-        }
-        let _ = &counters;
-    });
 }
