@@ -1,7 +1,10 @@
 //! Simulated engines, load and measurements.
 //!
-//! [`engine`] is an inference server without a GPU (`atalho-sim`); [`machine`] is what measurements
-//! ask of the machine they run on.
+//! [`engine`] is an inference server without a GPU (`atalho-sim`); [`load`] drives a gateway and
+//! measures what a client sees (`atalho-load`); [`machine`] is what measurements ask of the machine
+//! they run on; [`report`] shows them.
 
 pub mod engine;
+pub mod load;
 pub mod machine;
+pub mod report;
