@@ -177,6 +177,7 @@ impl Copier {
             let used = self.framing.advance(&from.input)?;
             self.bytes += used as u64;
             let bytes = from.input.split_to(used).freeze();
+            from.release_input();
             self.push(bytes);
         }
         Ok(())

@@ -102,6 +102,8 @@ struct Answer<'a> {
     response: ResponseHead,
     head: Bytes,
     choice: Choice,
+    /// Bytes of the request's body that were read for the decision.
+    read_ahead: u64,
 }
 
 impl<'a> Exchange<'a> {
@@ -130,7 +132,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Chooses instances until one answers, and relays its answer.
-    async fn forward(&mut self, plan: Plan<'_>, record: &mut Record<'a>) -> Result<Next, Stop> {
+    async fn forward(&mut self, mut plan: Plan<'a>, record: &mut Record<'a>) -> Result<Next, Stop> {
         let mut tried: Vec<InstanceId> = Vec::new();
         loop {
             let began = Instant::now();
@@ -155,7 +157,7 @@ impl<'a> Exchange<'a> {
             }
             record.chosen(&choice);
             let instance = choice.ticket.instance().clone();
-            match self.try_instance(&plan, choice, record).await {
+            match self.try_instance(&mut plan, choice, record).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Stop(stop)) => return Err(stop),
                 Err(Attempt::Unreachable(failure, outcome)) => {
@@ -176,7 +178,7 @@ impl<'a> Exchange<'a> {
     /// Sends the request to one instance, and relays its answer.
     async fn try_instance(
         &mut self,
-        plan: &Plan<'_>,
+        plan: &mut Plan<'a>,
         choice: Choice,
         record: &mut Record<'a>,
     ) -> Result<Next, Attempt> {
@@ -210,7 +212,11 @@ impl<'a> Exchange<'a> {
                     record.responded(&response);
                     note_status(&instance, response.status);
                     let choice = choice.take().expect("an instance answers once");
-                    let answer = Answer { relay, response, head, choice };
+                    // Nothing is sent again from here on. A stream may go on for minutes, and must
+                    // not keep its prompt in memory.
+                    self.raw = Bytes::new();
+                    let read_ahead = std::mem::take(&mut plan.body).len() as u64;
+                    let answer = Answer { relay, response, head, choice, read_ahead };
                     return Ok(finish(
                         self.worker,
                         config,
@@ -225,7 +231,7 @@ impl<'a> Exchange<'a> {
                 Err(Failed::Upstream(error))
                     if pooled
                         && relay.upstream.input.is_empty()
-                        && relay.sending.copier.bytes() == 0 =>
+                        && relay.sending.copier.bytes() + relay.steered_request == 0 =>
                 {
                     // The instance closed a connection that had been at rest; nothing of this
                     // request can have been answered, and all of it is still here.
@@ -354,7 +360,7 @@ async fn finish(
     answer: Answer<'_>,
     record: &mut Record<'_>,
 ) -> Next {
-    let Answer { mut relay, response, head, choice } = answer;
+    let Answer { mut relay, response, head, choice, read_ahead } = answer;
     let arrived = Instant::now();
     let chunked = !response.framing.is_length()
         && !response.framing.is_until_close()
@@ -386,7 +392,7 @@ async fn finish(
     let result = relay.response_body(&mut copier, &mut ticket).await;
     drop(ticket);
     let userspace = &worker.metrics.userspace;
-    let sent_on = relay.sending.copier.bytes() + plan.body.len() as u64;
+    let sent_on = relay.sending.copier.bytes() + read_ahead;
     userspace.carried(Direction::Request, sent_on);
     userspace.carried(Direction::Response, copier.bytes());
     record.request_bytes = sent_on + relay.steered_request;

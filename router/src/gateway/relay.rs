@@ -342,6 +342,7 @@ impl<'a> Relay<'a> {
         ticket: &mut Option<Ticket>,
     ) -> Result<(), Failed> {
         self.timer.restart(self.config.timeouts.stream_idle);
+        self.client.release_input();
         let mut declined = 0;
         loop {
             let step = poll_fn(|cx| self.poll_body(cx, response, ticket, declined)).await?;

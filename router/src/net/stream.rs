@@ -241,6 +241,14 @@ impl Conn {
         Self { stream, input: BytesMut::new(), sockmap: None }
     }
 
+    /// Gives up the input's memory while nothing is in it. A buffer that once held a long prompt
+    /// must not stay with a connection that streams, or idles, for minutes.
+    pub fn release_input(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+
     /// Reads once into [`Conn::input`], at most up to `limit` bytes in all. `Ok(0)` is a FIN.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
         let room = limit.saturating_sub(self.input.len());
