@@ -18,13 +18,17 @@ use crate::fleet::{InstanceUrl, Strategy};
 /// # Errors
 /// When the file cannot be read, or anything in it is wrong.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    parse(&path.display().to_string(), &text(path)?)
+}
+
+/// The text of the file at `path`.
+pub(super) fn text(path: &Path) -> Result<String, ConfigError> {
     let bytes = std::fs::read(path)
         .map_err(|error| ConfigError::of_file(path, format!("cannot be read: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         ConfigError::of_file(path, format!("is not UTF-8 at byte {at}: save it as UTF-8"))
-    })?;
-    parse(&path.display().to_string(), &text)
+    })
 }
 
 /// Reads a configuration from `text`; `source_name` is named in errors.

@@ -54,15 +54,15 @@ impl fmt::Debug for Table {
 /// Instances of different worker threads must not fight over one cache line.
 #[repr(align(64))]
 #[derive(Default)]
-struct Padded(AtomicU32);
+struct Padded(#[expect(dead_code, reason = "used through the table's pointer")] AtomicU32);
 
 impl Counters {
     /// A table in this process's memory, for gateways without kernel programs.
     pub fn heap(len: u32) -> Self {
-        let slots: Box<[Padded]> = (0..len).map(|_| Padded::default()).collect();
+        // Not a box: moving one asserts that nothing else points into it.
+        let slots: Arc<[Padded]> = (0..len).map(|_| Padded::default()).collect();
         let base = NonNull::from(&*slots).cast();
-        // SAFETY: `slots` holds `len` zeroed counters a `Padded` apart, at an address that moving
-        // the box does not change, and is kept as the owner.
+        // SAFETY: `slots` holds `len` zeroed counters a `Padded` apart, and is kept as the owner.
         unsafe { Self::mapped(base, size_of::<Padded>(), len, Box::new(slots)) }
     }
 

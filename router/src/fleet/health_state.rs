@@ -270,6 +270,10 @@ impl HealthState {
     pub(crate) fn note_check(&self, check: Check) -> Option<Change> {
         let mut history = self.history();
         let settings = self.settings.load();
+        if !settings.active {
+            // A check that was on its way when checks were turned off.
+            return None;
+        }
         let down = self.bits.load(Relaxed) & Status::DOWN != 0;
         if check == Check::Good {
             history.bad = 0;
