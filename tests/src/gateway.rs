@@ -22,6 +22,11 @@ use crate::{
 /// Starting includes loading eBPF programs and testing the engines.
 const START: Duration = Duration::from_secs(60);
 
+/// The response header that names the instance.
+pub const INSTANCE_HEADER: &str = "x-atalho-instance";
+/// The response header that says why it was chosen.
+pub const REASON_HEADER: &str = "x-atalho-reason";
+
 /// A running gateway. Ended when dropped; its log is printed if the test has failed.
 pub struct Gateway {
     child: Child,

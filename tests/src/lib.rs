@@ -8,6 +8,7 @@
 pub mod bpf;
 pub mod chunked;
 pub mod engine;
+pub mod gate;
 pub mod gateway;
 pub mod message;
 pub mod metrics;
@@ -21,6 +22,7 @@ pub mod upstream;
 pub mod wait;
 
 pub use engine::Engine;
+pub use gate::Gate;
 pub use gateway::Gateway;
 pub use message::{Head, Message};
 pub use peer::{End, Peer};

@@ -89,7 +89,7 @@ impl Setup {
 
     /// Routes by prefix.
     pub fn prefix_aware(self, prefix_length: i64, threshold: i64) -> Self {
-        self.routing("strategy", "PREFIX_AWARE")
+        self.routing("strategy", "prefix-aware")
             .routing("prefix_length", prefix_length)
             .routing("concurrency_threshold", threshold)
     }

@@ -16,6 +16,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 use crate::{
+    gate::Gate,
     message::{Head, Message},
     peer::Peer,
     wait::{DEADLINE, within},
@@ -101,7 +102,7 @@ impl Upstream {
         Self { address, listener: None, shared, thread: Some(thread) }
     }
 
-    /// An instance that records each request and answers with what `answer` makes of it.
+    /// An instance that records each request, and then answers with what `answer` makes of it.
     pub fn answering(answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::answering_at("127.0.0.1:0".parse().expect("an address"), answer)
     }
@@ -117,10 +118,10 @@ impl Upstream {
             move |peer, head| {
                 let Ok(body) = peer.try_request_body(head) else { return Next::Close };
                 let message = Message { head: head.clone(), body };
-                let reply = answer(&message);
                 if let Some(shared) = lock(&slot).as_ref() {
-                    lock(&shared.requests).push(message);
+                    lock(&shared.requests).push(message.clone());
                 }
+                let reply = answer(&message);
                 match peer.try_send(&reply) {
                     Ok(()) => Next::Keep,
                     Err(_) => Next::Close,
@@ -129,6 +130,15 @@ impl Upstream {
         });
         *lock(&slot) = Some(upstream.shared.clone());
         upstream
+    }
+
+    /// Records each request, and answers with `ok` once the gate is open.
+    pub fn held(gate: &Gate) -> Self {
+        let gate = gate.clone();
+        Self::answering(move |_| {
+            gate.wait();
+            crate::message::response(200, "ok")
+        })
     }
 
     /// Answers everything with `ok`.

@@ -1,0 +1,228 @@
+//! Instances that are ill get no requests until they are well.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU16, Ordering},
+};
+
+use tests::{
+    Engine, Gateway, Setup, Upstream, eventually,
+    message::{chat, response},
+};
+
+/// An instance whose answers to health checks and to requests can be set.
+struct Patient {
+    upstream: Upstream,
+    health: Arc<AtomicU16>,
+    answer: Arc<AtomicU16>,
+}
+
+fn patient() -> Patient {
+    patient_at("127.0.0.1:0".parse().unwrap())
+}
+
+fn patient_at(address: std::net::SocketAddr) -> Patient {
+    let (health, answer) = (Arc::new(AtomicU16::new(200)), Arc::new(AtomicU16::new(200)));
+    let upstream = Upstream::answering_at(address, {
+        let (health, answer) = (health.clone(), answer.clone());
+        move |request| {
+            let status = if request.target() == "/health" { &health } else { &answer };
+            response(status.load(Ordering::SeqCst), "")
+        }
+    });
+    Patient { upstream, health, answer }
+}
+
+impl Patient {
+    fn served(&self) -> usize {
+        self.upstream.requests().iter().filter(|request| request.target() != "/health").count()
+    }
+
+    fn checked(&self) -> usize {
+        self.upstream.requests().len() - self.served()
+    }
+}
+
+fn checking(setup: Setup) -> Setup {
+    setup
+        .set("health.active", true)
+        .set("health.interval", "40ms")
+        .set("health.timeout", "40ms")
+        .set("health.rise", 2)
+        .set("health.fall", 3)
+}
+
+fn available(gateway: &Gateway) -> u32 {
+    gateway.metric("atalho_instance_available", &[]) as u32
+}
+
+#[test]
+fn active_checks_take_an_instance_out_and_bring_it_back() {
+    let (a, b) = (patient(), patient());
+    let gateway = checking(Setup::new(Engine::Userspace))
+        .instances([&a.upstream, &b.upstream])
+        .prefix_aware(1024, 100)
+        .start();
+    eventually("both are checked", || a.checked() > 2 && b.checked() > 2);
+    assert_eq!(available(&gateway), 2);
+    let prompts: Vec<String> = (0..30).map(|n| format!("prompt {n}")).collect();
+    let ask_all = || {
+        for prompt in &prompts {
+            assert_eq!(gateway.ask(chat(prompt)).status(), 200);
+        }
+        (a.served(), b.served())
+    };
+    let (a1, b1) = ask_all();
+    assert!(a1 > 0 && b1 > 0);
+
+    a.health.store(503, Ordering::SeqCst);
+    eventually("it is out", || available(&gateway) == 1);
+    let (a2, b2) = ask_all();
+    assert_eq!((a2, b2), (a1, b1 + 30), "the other one serves its keys");
+
+    a.health.store(200, Ordering::SeqCst);
+    eventually("it is back", || available(&gateway) == 2);
+    let (a3, b3) = ask_all();
+    assert_eq!((a3, b3), (a2 + a1, b2 + b1), "its keys came home");
+}
+
+#[test]
+fn one_failed_check_takes_nothing_out() {
+    let a = patient();
+    let gateway =
+        checking(Setup::single(Engine::Userspace, &a.upstream)).set("health.fall", 1000).start();
+    a.health.store(500, Ordering::SeqCst);
+    eventually("some checks fail", || {
+        gateway.metric("atalho_health_checks_total", &[("result", "failed")]) > 5.0
+    });
+    assert_eq!(available(&gateway), 1);
+}
+
+#[test]
+fn a_server_without_the_path_is_alive() {
+    let a = patient();
+    a.health.store(404, Ordering::SeqCst);
+    let gateway = checking(Setup::single(Engine::Userspace, &a.upstream)).start();
+    eventually("it is checked", || a.checked() > 5);
+    assert_eq!(available(&gateway), 1);
+    assert_eq!(gateway.metric("atalho_health_checks_total", &[("result", "failed")]), 0.0);
+}
+
+#[test]
+fn the_gateway_starts_with_dead_instances_and_takes_them_in_later() {
+    let mut dead = Upstream::manual();
+    dead.die();
+    let gateway = checking(Setup::single(Engine::Userspace, &dead)).start();
+    eventually("it is known to be dead", || available(&gateway) == 0);
+    let answer = gateway.ask(chat("x"));
+    assert!(matches!(answer.status(), 502 | 503), "{}", answer.head.first);
+    assert_eq!(gateway.admin_get("/healthz").status(), 200, "the gateway itself is well");
+    assert_eq!(gateway.admin_get("/readyz").status(), 503, "but of no use yet");
+    let alive = patient_at(dead.address());
+    eventually("it is in", || available(&gateway) == 1);
+    assert_eq!(gateway.ask(chat("x")).status(), 200);
+    assert_eq!(gateway.admin_get("/readyz").status(), 200);
+    assert_eq!(alive.served(), 1);
+}
+
+#[test]
+fn an_instance_that_fails_fast_does_not_win_least_outstanding() {
+    let (bad, good) = (patient(), patient());
+    bad.answer.store(500, Ordering::SeqCst);
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&bad.upstream, &good.upstream])
+        .routing("strategy", "least-outstanding-requests")
+        .set("health.eject_after", 3)
+        .set("health.eject_for", "60s")
+        .start();
+    let failed = (0..100).filter(|n| gateway.ask(chat(&format!("{n}"))).status() == 500).count();
+    assert!(failed <= 4, "{failed} of 100 went to an instance that only fails");
+    assert_eq!(available(&gateway), 1);
+    assert!(good.served() >= 96);
+}
+
+#[test]
+fn an_ejected_instance_is_tried_again() {
+    let (bad, good) = (patient(), patient());
+    bad.answer.store(500, Ordering::SeqCst);
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&bad.upstream, &good.upstream])
+        .routing("strategy", "random")
+        .set("health.eject_after", 2)
+        .set("health.eject_for", "100ms")
+        .start();
+    eventually("it is ejected", || {
+        gateway.ask(chat("x"));
+        available(&gateway) == 1
+    });
+    bad.answer.store(200, Ordering::SeqCst);
+    let before = bad.served();
+    eventually("it serves again", || {
+        gateway.ask(chat("x"));
+        bad.served() > before
+    });
+    eventually("it is available", || available(&gateway) == 2);
+}
+
+#[test]
+fn a_clients_own_mistakes_do_not_eject() {
+    let (a, b) = (patient(), patient());
+    for status in [400, 401, 404, 413, 422, 429] {
+        a.answer.store(status, Ordering::SeqCst);
+        b.answer.store(status, Ordering::SeqCst);
+        let gateway = Setup::new(Engine::Userspace)
+            .instances([&a.upstream, &b.upstream])
+            .set("health.eject_after", 2)
+            .start();
+        for n in 0..20 {
+            assert_eq!(gateway.ask(chat(&format!("{n}"))).status(), status);
+        }
+        assert_eq!(available(&gateway), 2, "{status}");
+    }
+}
+
+#[test]
+fn with_every_instance_ill_one_is_tried_all_the_same() {
+    let (a, b) = (patient(), patient());
+    a.answer.store(500, Ordering::SeqCst);
+    b.answer.store(500, Ordering::SeqCst);
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream])
+        .set("health.eject_after", 1)
+        .set("health.eject_for", "60s")
+        .start();
+    for n in 0..6 {
+        // The instance's own answer goes through, rather than an error of ours that hides it.
+        assert_eq!(gateway.ask(chat(&format!("{n}"))).status(), 500);
+    }
+}
+
+#[test]
+fn checks_never_touch_the_counters() {
+    let a = patient();
+    let gate = tests::Gate::new();
+    let held = Upstream::held(&gate);
+    let gateway = checking(Setup::new(Engine::Userspace))
+        .instances([&a.upstream])
+        .instance(held.address())
+        // The held instance answers no check either: it goes out while it works.
+        .set("health.fall", 2)
+        .start();
+    let mut clients = Vec::new();
+    eventually("requests are held", || {
+        let mut client = gateway.connect();
+        client.send(chat(&format!("{}", clients.len())));
+        clients.push(client);
+        held.requests().iter().filter(|r| r.target() != "/health").count() >= 3
+    });
+    eventually("it is out", || available(&gateway) == 1);
+    eventually("only the held ones are in flight", || {
+        gateway.in_flight() as usize
+            == held.requests().iter().filter(|r| r.target() != "/health").count()
+    });
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response().status(), 200);
+    }
+    gateway.expect_idle();
+}

@@ -1,0 +1,261 @@
+//! What the gateway says about itself is exact.
+
+use tests::{
+    Engine, Setup, Upstream, chunked, eventually, for_each_engine,
+    message::{CHUNKED_HEAD, chat, chat_with, request, response, response_with},
+    payload,
+};
+
+for_each_engine! {
+    fn exchanges_and_bytes_are_counted_exactly(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).start();
+        let mut client = gateway.connect();
+        let (mut up, mut down) = (0, 0);
+        let mut instance = None;
+        for round in 0..10_u64 {
+            let body = payload::bytes(round, 1000 * (round as usize + 1));
+            client.send(request("POST", "/invocations", &body));
+            let instance = instance.get_or_insert_with(|| upstream.accept());
+            instance.request();
+            up += body.len();
+            if round % 2 == 0 {
+                let body = payload::bytes(round, 70_000);
+                let reply = response(200, &body);
+                instance.send(&reply[..reply.len() - body.len()]);
+                client.head();
+                instance.send(&body);
+                client.take_exact(body.len());
+                down += body.len();
+            } else {
+                let body = chunked::encode(payload::bytes(round, 30_000).chunks(1111));
+                instance.send(CHUNKED_HEAD);
+                client.head();
+                instance.send(&body);
+                client.take_exact(body.len());
+                down += body.len();
+            }
+        }
+        gateway.expect_outcomes("ok", 10);
+        let metrics = gateway.metrics();
+        let bytes = |direction| {
+            metrics.sum("atalho_body_bytes_total", &[("direction", direction)]) as usize
+        };
+        assert_eq!((bytes("request"), bytes("response")), (up, down));
+        let labels = [("endpoint", "default"), ("variant", "main")];
+        assert_eq!(metrics.sum("atalho_requests_total", &labels), 10.0);
+        assert_eq!(metrics.sum("atalho_requests_total", &[("reason", "single")]), 10.0);
+        assert_eq!(metrics.sum("atalho_responses_total", &[("class", "2xx")]), 10.0);
+        assert_eq!(metrics.sum("atalho_time_to_first_byte_seconds_count", &labels), 10.0);
+        assert_eq!(metrics.sum("atalho_exchange_duration_seconds_count", &labels), 10.0);
+        assert_eq!(metrics.sum("atalho_gateway_added_seconds_count", &[]), 10.0);
+        assert_eq!(metrics.sum("atalho_decision_seconds_count", &[]), 10.0);
+        assert_eq!(metrics.sum("atalho_errors_total", &[]), 0.0);
+        assert_eq!(metrics.sum("atalho_pool_connections_total", &[("event", "opened")]), 1.0);
+        assert_eq!(metrics.sum("atalho_pool_connections_total", &[("event", "reused")]), 9.0);
+        assert_eq!(metrics.sum("atalho_pool_idle_connections", &[]), 1.0);
+        assert_eq!(metrics.sum("atalho_client_connections_open", &[]), 1.0);
+        if engine != Engine::Userspace {
+            assert!(metrics.sum("atalho_handovers_total", &[("direction", "response")]) >= 1.0);
+        }
+        gateway.expect_idle();
+    }
+
+    fn the_engine_in_use_is_shown(engine) {
+        let upstream = Upstream::ok();
+        let gateway = Setup::single(engine, &upstream).start();
+        let metrics = gateway.metrics();
+        let labels = [("engine", engine.name())];
+        assert_eq!(metrics.sum("atalho_engine_available", &labels), 1.0);
+        let status = gateway.status().to_string();
+        assert!(status.contains(engine.name()), "{status}");
+    }
+
+    fn times_are_plausible(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).start();
+        let mut client = gateway.connect();
+        client.send(chat("x"));
+        let mut instance = upstream.accept();
+        instance.request();
+        // What is measured is the pause itself.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        instance.send(CHUNKED_HEAD);
+        client.head();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        instance.send("0\r\n\r\n");
+        client.expect("0\r\n\r\n");
+        gateway.expect_outcomes("ok", 1);
+        let metrics = gateway.metrics();
+        let first = metrics.sum("atalho_time_to_first_byte_seconds_sum", &[]);
+        let whole = metrics.sum("atalho_exchange_duration_seconds_sum", &[]);
+        let added = metrics.sum("atalho_gateway_added_seconds_sum", &[]);
+        assert!((0.29..2.0).contains(&first), "first byte after {first} s");
+        assert!((0.59..4.0).contains(&whole), "whole exchange {whole} s");
+        assert!((0.0..0.25).contains(&added), "gateway added {added} s: it must not count waiting");
+    }
+}
+
+#[test]
+fn in_flight_is_what_is_in_flight() {
+    let gate = tests::Gate::new();
+    let (a, b) = (Upstream::held(&gate), Upstream::held(&gate));
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a, &b])
+        .routing("strategy", "least-outstanding-requests")
+        .start();
+    let mut clients = Vec::new();
+    for n in 1..=6 {
+        let mut client = gateway.connect();
+        client.send(chat("x"));
+        clients.push(client);
+        eventually("it is in flight", || gateway.in_flight() == n && gate.waiting() == n as usize);
+    }
+    let metrics = gateway.metrics();
+    let each: Vec<f64> =
+        metrics.matching("atalho_in_flight_requests", &[]).map(|sample| sample.value).collect();
+    assert_eq!(each, [3.0, 3.0]);
+    gate.open();
+    for client in &mut clients {
+        client.response();
+    }
+    gateway.expect_idle();
+}
+
+#[test]
+fn labels_hold_nothing_that_a_client_sent() {
+    let upstream = Upstream::answering(|_| response_with(418, &[("X-Evil", "evil-6")], ""));
+    let gateway = Setup::single(Engine::Userspace, &upstream).set("access_log", true).start();
+    let fields = [
+        ("X-Amzn-SageMaker-Prefix-Aware-Id", "evil-1"),
+        ("Authorization", "Bearer evil-2"),
+        ("Host2", "evil-3"),
+    ];
+    let body =
+        r#"{"model":"evil-4","messages":[{"content":"evil-5"}],"prompt_cache_key":"evil-7"}"#;
+    for (method, target) in [("POST", "/v1/chat/completions?evil-8"), ("EVIL-9", "/evil-10")] {
+        let sent = tests::message::request_with(method, target, &fields, body);
+        assert_eq!(gateway.ask(sent).status(), 418);
+    }
+    gateway.ask(request("POST", "/endpoints/evil-11/invocations", "x"));
+    gateway.connect().ask("evil-12\r\n\r\n");
+    gateway.ask("GET / HTTP/1.1\r\nHost: a\r\nHost: evil-13\r\n\r\n");
+    eventually("all are counted", || gateway.outcomes("ok") == 2);
+    for page in ["/metrics", "/status"] {
+        let text = String::from_utf8(gateway.admin_get(page).payload()).unwrap();
+        assert!(!text.to_lowercase().contains("evil"), "{page}: {text}");
+    }
+    // Neither do the logs: prompts and credentials are nobody's business.
+    let log = gateway.lines().join("\n").to_lowercase();
+    for secret in ["evil-2", "evil-5", "evil-7"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+#[test]
+fn errors_of_the_gateway_are_counted_by_reason() {
+    let gateway = Setup::new(Engine::Userspace).start();
+    let answer = gateway.ask(chat("x"));
+    let reason = answer.get("x-atalho-error").unwrap().to_owned();
+    assert_eq!(answer.status(), 503);
+    let labels = [("status", "503"), ("reason", reason.as_str()), ("endpoint", "default")];
+    eventually("it is counted", || gateway.metric("atalho_errors_total", &labels) == 1.0);
+}
+
+#[test]
+fn prefix_cache_hits_of_the_instances_are_shown() {
+    let pages = [
+        "# TYPE vllm:prefix_cache_queries_total counter\n\
+         vllm:prefix_cache_queries_total{engine=\"0\"} 2000.0\n\
+         vllm:prefix_cache_hits_total{engine=\"0\"} 1500.0\n",
+        "sglang:cached_tokens_total{model_name=\"m\"} 30\nsglang:prompt_tokens_total{model_name=\"m\"} 40\n\
+         sglang:cache_hit_rate{model_name=\"m\"} 0.75\n",
+        "nothing_of_interest 1\n",
+    ];
+    let fleet: Vec<Upstream> = pages
+        .iter()
+        .map(|page| {
+            Upstream::answering(move |request| match request.target() {
+                "/metrics" => response(200, page),
+                _ => response(200, "ok"),
+            })
+        })
+        .collect();
+    let gateway =
+        Setup::new(Engine::Userspace).instances(&fleet).set("scrape.interval", "100ms").start();
+    eventually("the hits are shown", || {
+        let metrics = gateway.metrics();
+        metrics.sum("atalho_instance_prefix_cache_hit_tokens_total", &[]) == 1530.0
+            && metrics.sum("atalho_instance_prefix_cache_query_tokens_total", &[]) == 2040.0
+            && metrics.sum("atalho_instance_prefix_cache_hit_ratio", &[]) == 0.75
+    });
+}
+
+#[test]
+fn the_access_log_has_a_line_for_each_request() {
+    let upstream = Upstream::ok();
+    let gateway = Setup::single(Engine::Userspace, &upstream)
+        .set("access_log", true)
+        .set("log.format", "json")
+        .set("log.level", "warn")
+        .start();
+    gateway.ask(chat_with(&[("Authorization", "Bearer secret")], "prompt text"));
+    gateway.ask(request("GET", "/other?query", ""));
+    gateway.connect().ask("nonsense\r\n\r\n");
+    let lines = || -> Vec<serde_json::Value> {
+        gateway
+            .lines()
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .filter(|line: &serde_json::Value| line["message"] == "request")
+            .collect()
+    };
+    eventually("three lines are written", || lines().len() == 3);
+    let lines = lines();
+    assert_eq!(lines[0]["status"], 200);
+    assert_eq!(lines[0]["method"], "POST");
+    assert_eq!(lines[0]["endpoint"], "default");
+    assert_eq!(lines[0]["outcome"], "ok");
+    assert_eq!(lines[0]["response_bytes"], 2);
+    assert!(lines[0]["duration_ms"].is_number());
+    assert!(lines[0]["instance"].as_str().unwrap().contains(&upstream.address().to_string()));
+    assert_eq!(lines[1]["method"], "GET");
+    assert_eq!(lines[2]["status"], 400);
+    let all = gateway.lines().join("\n");
+    for secret in ["secret", "prompt text", "query"] {
+        assert!(!all.contains(secret), "{all}");
+    }
+}
+
+#[test]
+fn without_the_setting_there_is_no_access_log() {
+    let upstream = Upstream::ok();
+    let gateway = Setup::single(Engine::Userspace, &upstream)
+        .set("log.level", "info")
+        .set("log.format", "json")
+        .start();
+    gateway.ask(chat("x"));
+    gateway.expect_outcomes("ok", 1);
+    assert!(!gateway.lines().iter().any(|line| line.contains("\"request\"")));
+}
+
+#[test]
+fn the_admin_listener_serves_nothing_else_and_is_hard_to_upset() {
+    let upstream = Upstream::ok();
+    let gateway = Setup::single(Engine::Userspace, &upstream).start();
+    assert_eq!(gateway.admin_get("/healthz").status(), 200);
+    assert_eq!(gateway.admin_get("/readyz").status(), 200);
+    assert_eq!(gateway.admin_get("/nothing").status(), 404);
+    let metrics = gateway.admin_get("/metrics");
+    assert!(metrics.get("content-type").is_some_and(|kind| kind.starts_with("text/plain")));
+    let admin = || tests::Peer::connect(gateway.admin());
+    assert_eq!(admin().ask(request("POST", "/metrics", "x")).status(), 405);
+    let mut idle = admin();
+    idle.send("GET /met");
+    let mut bad = admin();
+    let _ = bad.try_send(&[b'a'; 200_000]);
+    bad.end();
+    assert_eq!(gateway.admin_get("/healthz").status(), 200, "others are served meanwhile");
+    // The API's listener does not know the admin pages.
+    assert_eq!(gateway.ask(request("GET", "/metrics", "")).payload(), b"ok");
+}
