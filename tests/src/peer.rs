@@ -32,13 +32,29 @@ pub struct Peer {
     input: Vec<u8>,
     end: Option<End>,
     patience: Duration,
+    pace: Pace,
+}
+
+/// How a peer reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Bytes per read, at most.
+    pub size: usize,
+    /// How many of the next reads are preceded by a pause of a millisecond.
+    pub pauses: usize,
+}
+
+impl Pace {
+    /// As fast as it goes.
+    pub const FAST: Self = Self { size: 64 * 1024, pauses: 0 };
 }
 
 impl Peer {
     /// Takes a connected socket.
     pub fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a fresh socket");
-        let mut peer = Self { stream, input: Vec::new(), end: None, patience: DEADLINE };
+        let mut peer =
+            Self { stream, input: Vec::new(), end: None, patience: DEADLINE, pace: Pace::FAST };
         peer.set_patience(DEADLINE);
         peer
     }
@@ -74,6 +90,11 @@ impl Peer {
         self.patience = patience;
         self.stream.set_read_timeout(Some(patience)).expect("an open socket");
         self.stream.set_write_timeout(Some(patience)).expect("an open socket");
+    }
+
+    /// Sets how it reads from now on.
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
     }
 
     /// The socket.
@@ -172,8 +193,12 @@ impl Peer {
         if let Some(end) = self.end {
             return Err(end);
         }
+        if self.pace.pauses > 0 {
+            self.pace.pauses -= 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let old = self.input.len();
-        self.input.resize(old + 64 * 1024, 0);
+        self.input.resize(old + self.pace.size, 0);
         let result = loop {
             match self.stream.read(&mut self.input[old..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

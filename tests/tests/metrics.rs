@@ -173,7 +173,7 @@ fn prefix_cache_hits_of_the_instances_are_shown() {
         "nothing_of_interest 1\n",
     ];
     let fleet: Vec<Upstream> = pages
-        .iter()
+        .into_iter()
         .map(|page| {
             Upstream::answering(move |request| match request.target() {
                 "/metrics" => response(200, page),

@@ -1,0 +1,390 @@
+//! Thousands of random exchanges through each engine: what one side sent is what the other side
+//! got, and at the end nothing is left.
+//!
+//! Everything follows from a seed, which is printed; `ATALHO_SEED` sets it, `ATALHO_SECONDS` how
+//! long each engine is tried.
+
+mod plan;
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use plan::{Abort, Connection, Exchange, Framing, How};
+use tests::{
+    End, Engine, Gateway, Head, Next, Peer, Setup, Upstream, eventually, for_each_engine, payload,
+    peer::Pace, process,
+};
+
+const CLIENTS: usize = 8;
+/// Enough to meet every combination, and then stop.
+const EXCHANGES: usize = 6_000;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Whose exchange it was, for whoever has to find out.
+struct OnPanic<'a>(&'a Exchange);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in this exchange: {}", self.0.describe());
+        }
+    }
+}
+
+// === the instance ===
+
+fn instance(peer: &mut Peer, head: &Head) -> Next {
+    let Some(seed) = head.get("x-plan").and_then(|seed| seed.parse().ok()) else {
+        return match peer.try_send(&tests::message::response(200, "ok")) {
+            Ok(()) => Next::Keep,
+            Err(_) => Next::Close,
+        };
+    };
+    let plan = Exchange::from_seed(seed);
+    let _named = OnPanic(&plan);
+    let leave = |how: How| if how == How::Reset { Next::Reset } else { Next::Close };
+    let client_leaves = matches!(plan.abort, Abort::ClientSending(..) | Abort::ClientReceiving(..));
+    assert_eq!((head.method(), head.target()), (plan.method, plan.target));
+    peer.set_pace(plan.instance_pace);
+    if let Abort::InstanceReceiving(at, how) = plan.abort {
+        while peer.pending().len() < at && peer.fill().is_ok() {}
+        return leave(how);
+    }
+    let body = match peer.try_request_body(head) {
+        Ok(body) => body,
+        Err(_) => {
+            assert!(client_leaves, "the request was cut short");
+            assert!(plan.request.raw.starts_with(peer.pending()), "not what the client sent");
+            return Next::Close;
+        }
+    };
+    payload::assert_same("request body", &body, &plan.request.raw);
+    assert!(peer.pending().is_empty(), "more came behind the request");
+    peer.set_pace(Pace::FAST);
+    let mut reply = plan.response_bytes();
+    let mut end = None;
+    if let Abort::InstanceSending(at, how) = plan.abort {
+        reply.truncate(at);
+        end = Some(leave(how));
+    }
+    for piece in plan.instance_cuts.cut(&reply) {
+        if peer.try_send(piece).is_err() {
+            assert!(client_leaves, "the gateway broke off");
+            return Next::Close;
+        }
+    }
+    match end {
+        Some(next) => next,
+        None if plan.instance_closes => Next::Close,
+        None => Next::Keep,
+    }
+}
+
+// === the client ===
+
+/// What a client does after an exchange.
+#[derive(PartialEq)]
+enum Then {
+    Next,
+    Leave,
+}
+
+fn leave(client: &mut Option<Peer>, how: How) {
+    let Some(mut client) = client.take() else { return };
+    match how {
+        How::Close => client.close(),
+        How::Reset => client.reset(),
+        How::Finish => {
+            client.finish();
+            // The gateway closes as well, at once.
+            client.end();
+        }
+    }
+}
+
+/// Sends a request, or what the plan says of it.
+fn send(client: &mut Option<Peer>, plan: &Exchange) -> Then {
+    let bytes = plan.request_bytes();
+    let stream = client.as_mut().expect("an open connection");
+    let (bytes, aborted) = match plan.abort {
+        Abort::ClientSending(at, how) => (&bytes[..at], Some(how)),
+        _ => (&bytes[..], None),
+    };
+    for piece in plan.client_cuts.cut(bytes) {
+        if stream.try_send(piece).is_err() {
+            assert!(
+                matches!(plan.abort, Abort::InstanceReceiving(..)) || aborted.is_some(),
+                "the gateway broke off"
+            );
+            break;
+        }
+    }
+    match aborted {
+        Some(how) => {
+            leave(client, how);
+            Then::Leave
+        }
+        None => Then::Next,
+    }
+}
+
+/// Takes a response, and judges it.
+fn receive(client: &mut Option<Peer>, plan: &Exchange) -> Then {
+    let stream = client.as_mut().expect("an open connection");
+    stream.set_pace(plan.client_pace);
+    let instance_leaves =
+        matches!(plan.abort, Abort::InstanceReceiving(..) | Abort::InstanceSending(..));
+    let mut interim = 0;
+    let head = loop {
+        match stream.try_head() {
+            Ok(head) if head.status() == 100 && plan.expects_continue => {}
+            Ok(head) if head.status() < 200 => interim += 1,
+            Ok(head) => break head,
+            Err(end) => {
+                assert!(instance_leaves, "{end:?} instead of a response");
+                return Then::Leave;
+            }
+        }
+    };
+    if head.get("x-plan").is_none() {
+        // The gateway's own answer, for an instance that left before its own.
+        assert!(instance_leaves, "an unexpected answer: {head:?}");
+        if let Abort::InstanceSending(at, _) = plan.abort {
+            assert!(at < plan.body_at(), "the instance had answered");
+        }
+        assert!(matches!(head.status(), 502 | 503), "{}", head.first);
+        let body = stream.try_response_body(&head, plan.method);
+        return if head.closes() || body.is_err() { Then::Leave } else { Then::Next };
+    }
+    assert_eq!(head.status(), plan.status);
+    assert_eq!(head.get("x-plan"), Some(&*plan.seed.to_string()), "someone else's answer");
+    assert_eq!(interim, plan.interim, "interim responses");
+    assert_eq!(head.closes(), plan.closes() && !plan.old || head.closes() && plan.old);
+    if let Abort::ClientReceiving(at, how) = plan.abort {
+        while stream.pending().len() < at.min(plan.expected().len()) && stream.fill().is_ok() {}
+        assert!(plan.expected().starts_with(stream.pending()), "not what the instance sent");
+        leave(client, how);
+        return Then::Leave;
+    }
+    let until_close = plan.response.framing == Framing::UntilClose;
+    if let Abort::InstanceSending(at, how) = plan.abort {
+        let expected = plan.expected();
+        match stream.try_response_body(&head, plan.method) {
+            // Nothing else can mark the end of such a body, so this is a whole one.
+            Ok(body) if until_close && how == How::Close => {
+                payload::assert_same("body", &body, &expected[..at - plan.body_at()]);
+            }
+            Ok(_) => panic!("a response that was cut off ended cleanly"),
+            Err(end) => {
+                assert_eq!(end, End::Reset, "a response that was cut off ended cleanly");
+                assert!(expected.starts_with(stream.pending()), "not what the instance sent");
+            }
+        }
+        return Then::Leave;
+    }
+    match stream.try_response_body(&head, plan.method) {
+        Ok(body) => payload::assert_same("response body", &body, plan.expected()),
+        Err(end) => panic!("{end:?} within the response, after {}", stream.pending().len()),
+    }
+    if plan.closes() {
+        assert_eq!(stream.expect_end(), End::Closed);
+        return Then::Leave;
+    }
+    Then::Next
+}
+
+fn connection(gateway: &Gateway, seed: u64, done: &Tally) {
+    let plan = Connection::from_seed(seed);
+    let mut client = Some(match plan.narrow {
+        Some(size) => Peer::connect_narrow(gateway.address(), size),
+        None => gateway.connect(),
+    });
+    if plan.pipelined {
+        return pipelined(client, &plan, done);
+    }
+    for seed in plan.exchanges {
+        let exchange = Exchange::from_seed(seed);
+        let _named = OnPanic(&exchange);
+        done.count(&exchange);
+        if send(&mut client, &exchange) == Then::Leave
+            || receive(&mut client, &exchange) == Then::Leave
+        {
+            return;
+        }
+    }
+}
+
+/// Requests go out one behind the other; a reader takes the responses.
+fn pipelined(mut client: Option<Peer>, plan: &Connection, done: &Tally) {
+    let exchanges: Vec<Exchange> = plan
+        .exchanges
+        .iter()
+        .map(|seed| Exchange::from_seed(*seed))
+        // Leaving while a request is on its way is for the others.
+        .filter(|exchange| !matches!(exchange.abort, Abort::ClientSending(..)))
+        .collect();
+    let stream = client.as_ref().expect("just connected").stream();
+    let mut writer = Peer::new(stream.try_clone().expect("a descriptor"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for exchange in &exchanges {
+                for piece in exchange.client_cuts.cut(&exchange.request_bytes()) {
+                    // The reader sees why.
+                    if writer.try_send(piece).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        for exchange in &exchanges {
+            let _named = OnPanic(exchange);
+            done.count(exchange);
+            if receive_pipelined(&mut client, exchange) == Then::Leave {
+                break;
+            }
+        }
+        // Ends the writer.
+        if let Some(client) = &client {
+            let _ = client.stream().shutdown(std::net::Shutdown::Both);
+        }
+    });
+}
+
+fn receive_pipelined(client: &mut Option<Peer>, plan: &Exchange) -> Then {
+    if let Abort::ClientReceiving(at, _) = plan.abort {
+        // The writer shares the connection, so that only a shutdown ends it here.
+        let stream = client.as_mut().expect("an open connection");
+        let Ok(_) = stream.try_head() else { return Then::Leave };
+        while stream.pending().len() < at.min(plan.expected().len()) && stream.fill().is_ok() {}
+        return Then::Leave;
+    }
+    if plan.closes() {
+        // What was sent behind the last answered request makes the kernel reset the connection,
+        // possibly before the answer has been read.
+        let stream = client.as_mut().expect("an open connection");
+        if let Ok(head) = stream.try_head() {
+            let _ = stream.try_response_body(&head, plan.method);
+        }
+        return Then::Leave;
+    }
+    receive(client, plan)
+}
+
+// === the test ===
+
+#[derive(Default)]
+struct Tally {
+    exchanges: AtomicUsize,
+    bytes: AtomicUsize,
+    chunked: AtomicUsize,
+    aborts: [AtomicUsize; 4],
+}
+
+impl Tally {
+    fn count(&self, exchange: &Exchange) {
+        let add = |counter: &AtomicUsize, n| counter.fetch_add(n, Ordering::Relaxed);
+        add(&self.exchanges, 1);
+        add(&self.bytes, exchange.request.raw.len() + exchange.response.raw.len());
+        if exchange.response.framing == Framing::Chunked {
+            add(&self.chunked, 1);
+        }
+        let index = match exchange.abort {
+            Abort::Nobody => return,
+            Abort::ClientSending(..) => 0,
+            Abort::ClientReceiving(..) => 1,
+            Abort::InstanceReceiving(..) => 2,
+            Abort::InstanceSending(..) => 3,
+        };
+        add(&self.aborts[index], 1);
+    }
+}
+
+for_each_engine! {
+    fn what_one_side_sent_is_what_the_other_got(engine) {
+        let seed = setting("ATALHO_SEED", fastrand::u64(..));
+        let limit = Duration::from_secs(setting("ATALHO_SECONDS", 60));
+        println!("{engine:?}: ATALHO_SEED={seed}");
+        let fleet = [Upstream::serve(instance), Upstream::serve(instance)];
+        let gateway = Setup::new(engine)
+            .instances(&fleet)
+            .set("threads", 2)
+            .set("timeouts.pool_idle", "500ms")
+            .set("log.level", "info")
+            .start();
+        gateway.ask(tests::message::request("GET", "/warm", ""));
+        let rest = |gateway: &Gateway| {
+            eventually("pools are empty", || {
+                gateway.metric("atalho_pool_idle_connections", &[]) == 0.0
+                    && gateway.metric("atalho_client_connections_open", &[]) == 0.0
+            });
+            let mut descriptors = process::descriptors(gateway.pid());
+            descriptors.sort();
+            descriptors.len()
+        };
+        let baseline = rest(&gateway);
+
+        let (tally, stop) = (Tally::default(), AtomicBool::new(false));
+        let failed = Mutex::new(None);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let (gateway, tally, stop, failed) = (&gateway, &tally, &stop, &failed);
+                let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(number as u64));
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed)
+                        && start.elapsed() < limit
+                        && tally.exchanges.load(Ordering::Relaxed) < EXCHANGES
+                    {
+                        let seed = rng.u64(..);
+                        let run = || connection(gateway, seed, tally);
+                        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
+                            stop.store(true, Ordering::Relaxed);
+                            failed.lock().unwrap().get_or_insert(seed);
+                        }
+                    }
+                });
+            }
+        });
+        let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        println!(
+            "{engine:?}: {} exchanges, {} MiB, {} chunked, {:?} aborts (client sending, client \
+             receiving, instance receiving, instance sending) in {:?}",
+            count(&tally.exchanges),
+            count(&tally.bytes) >> 20,
+            count(&tally.chunked),
+            tally.aborts.each_ref().map(count),
+            start.elapsed()
+        );
+        let failures: Vec<String> = fleet.iter().flat_map(Upstream::failures).collect();
+        let failed = failed.into_inner().unwrap();
+        assert!(
+            failed.is_none() && failures.is_empty(),
+            "ATALHO_SEED={seed}: a client failed in connection {failed:?}; instances: {failures:#?}"
+        );
+        assert!(count(&tally.exchanges) >= 1_000, "too slow to mean anything");
+        assert!(tally.aborts.iter().all(|counter| count(counter) > 10));
+
+        gateway.expect_idle();
+        gateway.expect_carried("request");
+        gateway.expect_carried("response");
+        assert!(engine == Engine::Userspace || gateway.carried(engine, "response") > 1 << 20);
+        eventually("the instances see their connections closed", || {
+            fleet.iter().map(Upstream::open).sum::<usize>() == 0
+        });
+        assert_eq!(rest(&gateway), baseline, "descriptors: {:#?}", process::descriptors(gateway.pid()));
+        let metrics = gateway.metrics();
+        let chosen = metrics.sum("atalho_requests_total", &[]);
+        let retried = metrics.sum("atalho_retries_total", &[]);
+        let ended = metrics.sum("atalho_exchanges_total", &[]);
+        assert_eq!(chosen, ended + retried, "every assigned request has ended, once");
+        assert_eq!(metrics.sum("atalho_engine_directions_in_use", &[]), 0.0);
+    }
+}
