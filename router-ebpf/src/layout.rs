@@ -22,24 +22,16 @@ pub mod stop {
     pub const BROKEN: u32 = 7;
 }
 
-/// In-flight counters lie in pairs, because an element of a BPF array takes at least eight bytes:
-/// the counter `slot` is half `slot & 1` of pair `slot >> 1`. To user space the array is one row of
-/// `AtomicU32`, on a little-endian machine.
+/// The in-flight counter of one instance, in a cache line of its own.
 ///
-/// A program decrements by subtracting [`one`](in_flight::one) from the pair: the counter is not
-/// zero while a ticket is out, so that nothing is borrowed from the other half.
-pub mod in_flight {
-    /// The pair that holds the counter `slot`.
-    #[inline(always)]
-    pub const fn pair(slot: u32) -> u32 {
-        slot >> 1
-    }
-
-    /// The counter's unit within its pair.
-    #[inline(always)]
-    pub const fn one(slot: u32) -> u64 {
-        1 << (32 * (slot & 1))
-    }
+/// User space works on the lower half alone, as an `AtomicU32` at the same address (the machine is
+/// little-endian); a program subtracts one from the whole, which borrows nothing, because the
+/// counter is not zero while a ticket is out.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct InFlight {
+    /// Requests assigned whose response has not ended.
+    pub count: AtomicU64,
 }
 
 /// Elements that the outer array of event queues has: the most worker threads.

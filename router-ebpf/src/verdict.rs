@@ -19,7 +19,7 @@ use aya_log_ebpf::{debug, warn};
 use router_ebpf::{
     framing::Framing,
     handover,
-    layout::{Direction, Event, MAX_WORKERS, in_flight, stop},
+    layout::{Direction, Event, InFlight, MAX_WORKERS, stop},
 };
 
 use crate::atomic;
@@ -41,9 +41,9 @@ static SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 /// The steered directions.
 #[map]
 static DIRECTIONS: Array<Direction> = Array::with_max_entries(1, MMAPABLE);
-/// In-flight counters, in pairs.
+/// In-flight counters, one per instance.
 #[map]
-static IN_FLIGHT: Array<u64> = Array::with_max_entries(1, MMAPABLE);
+static IN_FLIGHT: Array<InFlight> = Array::with_max_entries(1, MMAPABLE);
 /// One queue of events per worker thread.
 #[btf_map]
 static EVENTS: ArrayOfMaps<RingBuf<Event, 65536>, MAX_WORKERS> = ArrayOfMaps::new();
@@ -327,11 +327,9 @@ fn release(direction: &Direction) {
     if ticket == 0 {
         return;
     }
-    let slot = (ticket - 1) as u32;
-    if let Some(pair) = IN_FLIGHT.get_ptr_mut(in_flight::pair(slot)) {
-        // SAFETY: an element of the array lives as long as the map, and both sides access it with
-        // atomics only.
-        unsafe { atomic::fetch_add(pair, in_flight::one(slot).wrapping_neg()) };
+    if let Some(counter) = IN_FLIGHT.get_ptr((ticket - 1) as u32) {
+        // SAFETY: an element of the array lives as long as the map, and is accessed atomically.
+        add(unsafe { &(*counter).count }, 1u64.wrapping_neg());
     }
 }
 

@@ -3,26 +3,52 @@
 //! The only place that knows the eBPF loader. Nothing is pinned: all is gone when the process is,
 //! however it ends.
 
+mod btf;
+mod directions;
 pub mod guard;
+mod host;
 mod object;
+mod sys;
+#[cfg(test)]
+mod tests;
 
-use std::{io, ptr::NonNull, sync::Arc, sync::atomic::AtomicU32};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::{Arc, Mutex, atomic::AtomicU32},
+    time::Instant,
+};
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader,
+    maps::{Map, MapData, MapError, RingBuf},
+    programs::{ProgramError, SkSkb},
+};
+use router_ebpf::layout::{Direction, InFlight, MAX_WORKERS};
+
+use self::{
+    btf::Btf,
+    directions::Directions,
+    sys::{Mapping, Update},
+};
+
+/// Bytes of one worker's queue of events: about 1,600 events.
+const QUEUE: u32 = 65_536;
 
 /// How much the kernel programs may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Directions that may be steered at the same time; each takes 128 bytes of kernel memory.
-    /// A connection counts from its first steering until it closes.
+    /// Connections that may be sources of steered bodies; each takes 128 bytes of kernel memory. A
+    /// connection counts from its first steering until it closes.
     pub directions: u32,
-    /// In-flight counters; each takes 4 bytes.
+    /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
-    /// Worker threads; each has its own queue of events.
-    pub workers: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { directions: 65_536, counters: 8_192, workers: 1 }
+        Self { directions: 65_536, counters: 4_096 }
     }
 }
 
@@ -32,45 +58,280 @@ pub enum LoadError {
     /// The binary carries no eBPF object.
     #[error("built without kernel programs; run `cargo xtask build`")]
     NotBuilt,
-    /// The kernel lacks something, or has faults that lose bytes.
-    #[error("{0}")]
-    Kernel(String),
+    /// The kernel has faults that lose bytes.
+    #[error(
+        "Linux {0} is too old for the sockmap engine: it needs 6.12.34 or a later 6.12, or 6.16 or \
+         later"
+    )]
+    TooOld(String),
+    /// The kernel was built without what the programs need.
+    #[error("the kernel's type information {0}; it needs CONFIG_DEBUG_INFO_BTF")]
+    NoTypes(String),
     /// The process may not load programs.
-    #[error("{0}")]
+    #[error("no permission to load kernel programs: the process lacks {0}")]
     Permission(String),
-    /// A system call failed.
+    /// The kernel refused.
     #[error("{what}: {error}")]
-    System {
+    Refused {
         /// What was tried.
         what: &'static str,
-        /// What the system said.
-        error: io::Error,
+        /// What the kernel, or the loader, said.
+        error: String,
     },
 }
 
-/// The loaded programs and their maps, shared by all threads. Dropping it unloads them.
-#[derive(Debug)]
-pub struct Kernel {
-    counters: (NonNull<AtomicU32>, usize),
+impl LoadError {
+    fn refused(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Refused { what, error: error.to_string() }
+    }
 }
 
-// SAFETY: the pointer names mapped memory that lives as long as the value, and is accessed only
-// through atomics.
-unsafe impl Send for Kernel {}
-// SAFETY: as above.
-unsafe impl Sync for Kernel {}
+/// The loaded programs and their maps, shared by all threads. Dropping it unloads them.
+pub struct Kernel {
+    // Holds the program, which is attached to the map of sources as long as that lives.
+    ebpf: Mutex<Ebpf>,
+    sources: OwnedFd,
+    targets: OwnedFd,
+    slots: OwnedFd,
+    events: OwnedFd,
+    directions: Mapping<Direction>,
+    in_flight: Mapping<InFlight>,
+    counters: u32,
+    used: Directions,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("in_use", &self.used.in_use()).finish_non_exhaustive()
+    }
+}
 
 impl Kernel {
     /// Loads the programs embedded in this binary.
     ///
     /// # Errors
     /// When the kernel is too old, the process lacks capabilities, or the binary has no object.
-    pub fn load(_options: &Options) -> Result<Arc<Self>, LoadError> {
-        Err(LoadError::NotBuilt)
+    pub fn load(options: &Options) -> Result<Arc<Self>, LoadError> {
+        let object = object::object().ok_or(LoadError::NotBuilt)?;
+        let release = host::release();
+        if !host::new_enough(&release) {
+            return Err(LoadError::TooOld(release));
+        }
+        let missing = host::missing_capabilities();
+        if !missing.is_empty() {
+            return Err(LoadError::Permission(missing.join(", ")));
+        }
+        let offsets = Offsets::of_kernel()?;
+
+        let sockets = options.directions.saturating_mul(2);
+        let verbose = tracing::enabled!(target: "atalho_ebpf", tracing::Level::DEBUG);
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("SOURCES", options.directions)
+            .map_max_entries("TARGETS", sockets)
+            .map_max_entries("SLOTS", options.directions)
+            .map_max_entries("DIRECTIONS", options.directions)
+            .map_max_entries("IN_FLIGHT", options.counters)
+            .override_global("WRITE_SEQ_OFFSET", &offsets.write_seq, true)
+            .override_global("COPIED_SEQ_OFFSET", &offsets.copied_seq, true)
+            .override_global(aya_log::LEVEL, if verbose { &4u8 } else { &2u8 }, true)
+            .load(object)
+            .map_err(|error| refused_load(&error))?;
+        attach(&mut ebpf)?;
+
+        let fd = |name: &'static str| -> Result<OwnedFd, LoadError> {
+            let map = ebpf.map(name).and_then(map_fd).ok_or(LoadError::Refused {
+                what: "the embedded object is of another version, and lacks the map",
+                error: name.to_owned(),
+            })?;
+            map.try_clone_to_owned().map_err(LoadError::refused("duplicating a map's descriptor"))
+        };
+        let (directions, in_flight) = (fd("DIRECTIONS")?, fd("IN_FLIGHT")?);
+        let mapping = LoadError::refused("mapping an array's memory");
+        // SAFETY: a direction consists of integers and atomics, for which any bytes are valid.
+        let directions =
+            unsafe { Mapping::new(&directions, options.directions) }.map_err(mapping)?;
+        let mapping = LoadError::refused("mapping an array's memory");
+        // SAFETY: as above.
+        let in_flight = unsafe { Mapping::new(&in_flight, options.counters) }.map_err(mapping)?;
+        Ok(Arc::new(Self {
+            sources: fd("SOURCES")?,
+            targets: fd("TARGETS")?,
+            slots: fd("SLOTS")?,
+            events: fd("EVENTS")?,
+            directions,
+            in_flight,
+            counters: options.counters,
+            used: Directions::new(options.directions),
+            ebpf: Mutex::new(ebpf),
+        }))
     }
 
-    /// The in-flight counters that the programs release: valid as long as this value lives.
-    pub fn counters(&self) -> (NonNull<AtomicU32>, usize) {
-        self.counters
+    /// The in-flight counters that the programs release: the first one, bytes from one to the next,
+    /// and how many. All are zero at the start, and valid as long as this value lives.
+    pub fn counters(&self) -> (NonNull<AtomicU32>, usize, u32) {
+        (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
+    }
+
+    /// Connections that are sources of steered bodies, or have been and are still open.
+    pub fn sources_in_use(&self) -> usize {
+        self.used.in_use()
+    }
+
+    /// Passes the programs' own messages on to the log, for ever. Call it once, on any thread with
+    /// an event loop.
+    ///
+    /// # Errors
+    /// When it was called before, or the queue cannot be polled.
+    pub async fn forward_messages(&self) -> io::Result<()> {
+        let logger = {
+            let mut ebpf = self.ebpf.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            aya_log::EbpfLogger::init(&mut ebpf).map_err(io::Error::other)?
+        };
+        // SAFETY: the logger owns an open descriptor for as long as it lives.
+        let mut logger = unsafe {
+            tokio::io::unix::AsyncFd::register_with_interest(logger, tokio::io::Interest::READABLE)
+        }?;
+        loop {
+            let mut guard = logger.readable_mut().await?;
+            guard.get_inner_mut().flush();
+            guard.clear_ready();
+        }
+    }
+
+    /// Gives a worker thread its queue of events.
+    pub(crate) fn open_events(&self, worker: u32) -> io::Result<RingBuf<MapData>> {
+        if worker as usize >= MAX_WORKERS {
+            let message = format!("at most {MAX_WORKERS} worker threads can steer");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let ring = sys::create_ring(QUEUE)?;
+        sys::update(&self.events, &worker, &std::os::fd::AsRawFd::as_raw_fd(&ring), Update::Any)?;
+        let map = MapData::from_fd(ring).map_err(io::Error::other)?;
+        RingBuf::try_from(Map::RingBuf(map)).map_err(io::Error::other)
+    }
+
+    /// The memory of a direction.
+    pub(crate) fn direction(&self, index: u32) -> NonNull<Direction> {
+        self.directions.element(index)
+    }
+
+    /// The in-flight counter in a slot.
+    pub(crate) fn counter(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: an element of the mapping, which lives as long as `self`; the lower half of the
+        // word is the counter.
+        unsafe { self.in_flight.element(slot).cast().as_ref() }
+    }
+
+    /// A direction that is not in use.
+    pub(crate) fn take_direction(&self) -> Option<u32> {
+        self.used.take(Instant::now())
+    }
+
+    /// Lets the program see a socket's packets, and counts them in its direction's word from now on.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` when the connection is not (or no longer) established. The direction is then
+    /// still the caller's.
+    pub(crate) fn join_source(
+        &self,
+        cookie: u64,
+        socket: BorrowedFd<'_>,
+        direction: u32,
+    ) -> io::Result<()> {
+        sys::update(&self.slots, &cookie, &direction, Update::New)?;
+        sys::insert_socket(&self.sources, cookie, socket, Update::New).inspect_err(|_| {
+            let _ = sys::delete(&self.slots, &cookie);
+        })
+    }
+
+    /// Makes the program pass all packets of a source, and returns its direction for others to use.
+    pub(crate) fn leave_source(&self, cookie: u64, direction: u32) {
+        // The socket itself leaves its map when it closes; taken out before, it could lose bytes.
+        let _ = sys::delete(&self.slots, &cookie);
+        self.used.give_back(direction, Instant::now());
+    }
+
+    /// Returns a direction whose source did not join.
+    pub(crate) fn return_direction(&self, direction: u32) {
+        self.used.give_back(direction, Instant::now());
+    }
+
+    /// Lets packets be redirected to a socket.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` when the connection is not (or no longer) established.
+    pub(crate) fn join_target(&self, cookie: u64, socket: BorrowedFd<'_>) -> io::Result<()> {
+        sys::insert_socket(&self.targets, cookie, socket, Update::New)
+    }
+}
+
+/// Where the kernel's structures have what the program reads.
+struct Offsets {
+    write_seq: u32,
+    copied_seq: u32,
+}
+
+impl Offsets {
+    fn of_kernel() -> Result<Self, LoadError> {
+        let btf = Btf::of_kernel()
+            .map_err(|error| LoadError::NoTypes(format!("cannot be read: {error}")))?;
+        let member = |structure, member| {
+            btf.member_offset(structure, member)
+                .ok_or_else(|| LoadError::NoTypes(format!("has no {structure}.{member}")))
+        };
+        // The program reads this one as the first word of the packet's control block.
+        if member("tcp_skb_cb", "seq")? != 0 {
+            return Err(LoadError::NoTypes("has tcp_skb_cb.seq elsewhere than expected".into()));
+        }
+        Ok(Self {
+            write_seq: member("tcp_sock", "write_seq")?,
+            copied_seq: member("tcp_sock", "copied_seq")?,
+        })
+    }
+}
+
+fn attach(ebpf: &mut Ebpf) -> Result<(), LoadError> {
+    let refused = |what| move |error: String| LoadError::Refused { what, error };
+    let sources = {
+        let map = ebpf.map("SOURCES").ok_or_else(|| refused("finding a map")("SOURCES".into()))?;
+        let map: aya::maps::SockHash<_, u64> = map
+            .try_into()
+            .map_err(|error: MapError| refused("using the map of sources")(error.to_string()))?;
+        map.fd().try_clone().map_err(LoadError::refused("duplicating a map's descriptor"))?
+    };
+    let program: &mut SkSkb = ebpf
+        .program_mut("atalho_verdict")
+        .ok_or_else(|| refused("finding the program")("atalho_verdict".into()))?
+        .try_into()
+        .map_err(|error: ProgramError| refused("using the program")(error.to_string()))?;
+    program.load().map_err(|error| refused("loading the program")(with_sources(&error)))?;
+    program
+        .attach(&sources)
+        .map(|_| ())
+        .map_err(|error| refused("attaching the program")(with_sources(&error)))
+}
+
+fn refused_load(error: &EbpfError) -> LoadError {
+    LoadError::Refused { what: "loading the kernel programs", error: with_sources(error) }
+}
+
+/// An error with what lies beneath it, such as the verifier's words.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
+    match map {
+        Map::Array(data) | Map::HashMap(data) | Map::SockHash(data) | Map::ArrayOfMaps(data) => {
+            Some(data.fd().as_fd())
+        }
+        _ => None,
     }
 }

@@ -1,0 +1,163 @@
+//! The few system calls that the loader library does not offer in the form needed here: updates of
+//! socket maps from several threads at once, and the mapped memory of arrays.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    ptr::NonNull,
+};
+
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
+
+const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+
+/// What to do when the key is there already.
+#[derive(Clone, Copy)]
+pub(super) enum Update {
+    /// Replace the value.
+    Any = 0,
+    /// Fail with `EEXIST`.
+    New = 1,
+}
+
+/// `union bpf_attr` for operations on elements.
+#[repr(C)]
+struct Element {
+    map: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The start of `union bpf_attr` for making a map.
+#[repr(C)]
+struct Create {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<RawFd> {
+    // SAFETY: the attributes live through the call, and have the length it is told. What their
+    // pointers name lives in the callers.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>() as libc::c_uint)
+    };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as RawFd) }
+}
+
+/// Sets an element. Keys and values must be of the map's sizes.
+pub(super) fn update<K, V>(map: &impl AsFd, key: &K, value: &V, how: Update) -> io::Result<()> {
+    let mut attributes = Element {
+        map: map.as_fd().as_raw_fd() as u32,
+        _pad: 0,
+        key: (&raw const *key) as u64,
+        value: (&raw const *value) as u64,
+        flags: how as u64,
+    };
+    bpf(BPF_MAP_UPDATE_ELEM, &mut attributes).map(|_| ())
+}
+
+/// Puts a socket into a socket map.
+pub(super) fn insert_socket(
+    map: &impl AsFd,
+    key: u64,
+    socket: BorrowedFd<'_>,
+    how: Update,
+) -> io::Result<()> {
+    update(map, &key, &(socket.as_raw_fd() as u32), how)
+}
+
+/// Removes an element.
+pub(super) fn delete<K>(map: &impl AsFd, key: &K) -> io::Result<()> {
+    let mut attributes = Element {
+        map: map.as_fd().as_raw_fd() as u32,
+        _pad: 0,
+        key: (&raw const *key) as u64,
+        value: 0,
+        flags: 0,
+    };
+    bpf(BPF_MAP_DELETE_ELEM, &mut attributes).map(|_| ())
+}
+
+/// Makes a ring buffer of `bytes`, a power of two and of whole pages.
+pub(super) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
+    let mut attributes = Create {
+        map_type: BPF_MAP_TYPE_RINGBUF,
+        key_size: 0,
+        value_size: 0,
+        max_entries: bytes,
+        map_flags: 0,
+    };
+    let fd = bpf(BPF_MAP_CREATE, &mut attributes)?;
+    // SAFETY: a fresh descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The memory of a mappable array, shared with the kernel programs, until dropped.
+#[derive(Debug)]
+pub(super) struct Mapping<T> {
+    base: NonNull<T>,
+    len: usize,
+    bytes: usize,
+}
+
+// SAFETY: the memory is not bound to a thread; what is in it is for its users to synchronise.
+unsafe impl<T: Sync> Send for Mapping<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Mapping<T> {}
+
+impl<T> Mapping<T> {
+    /// Maps an array of `len` elements, made with `BPF_F_MMAPABLE`, whose values are `T`.
+    ///
+    /// # Safety
+    /// The map's values must be valid as `T`, whatever its programs write.
+    pub(super) unsafe fn new(map: &impl AsFd, len: u32) -> io::Result<Self> {
+        // The kernel rounds an element up to eight bytes.
+        assert!(size_of::<T>().is_multiple_of(8));
+        let len = len as usize;
+        // SAFETY: takes nothing.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let bytes = (len * size_of::<T>()).next_multiple_of(page);
+        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).expect("a mapping is never at zero");
+        Ok(Self { base, len, bytes })
+    }
+
+    /// The first element.
+    pub(super) fn base(&self) -> NonNull<T> {
+        self.base
+    }
+
+    /// An element's address, valid while the mapping lives.
+    pub(super) fn element(&self, index: u32) -> NonNull<T> {
+        assert!((index as usize) < self.len);
+        // SAFETY: within the mapping, as just checked.
+        unsafe { self.base.add(index as usize) }
+    }
+}
+
+impl<T> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this length, and nothing uses it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
