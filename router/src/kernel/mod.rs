@@ -4,6 +4,7 @@
 //! however it ends.
 
 mod btf;
+mod direction;
 mod directions;
 pub mod guard;
 mod host;
@@ -25,8 +26,9 @@ use aya::{
     maps::{Map, MapData, MapError, RingBuf},
     programs::{ProgramError, SkSkb},
 };
-use router_ebpf::layout::{Direction, InFlight, MAX_WORKERS};
+use router_ebpf::layout::{self, InFlight, MAX_WORKERS};
 
+pub(crate) use self::direction::{Body, Direction, Report};
 use self::{
     btf::Btf,
     directions::Directions,
@@ -94,7 +96,7 @@ pub struct Kernel {
     targets: OwnedFd,
     slots: OwnedFd,
     events: OwnedFd,
-    directions: Mapping<Direction>,
+    directions: Mapping<layout::Direction>,
     in_flight: Mapping<InFlight>,
     counters: u32,
     used: Directions,
@@ -210,9 +212,10 @@ impl Kernel {
         RingBuf::try_from(Map::RingBuf(map)).map_err(io::Error::other)
     }
 
-    /// The memory of a direction.
-    pub(crate) fn direction(&self, index: u32) -> NonNull<Direction> {
-        self.directions.element(index)
+    /// A direction that the caller has taken; not to be used once this value is gone.
+    pub(crate) fn direction(&self, index: u32) -> Direction {
+        // SAFETY: the element is mapped as long as `self` lives, and is the caller's alone.
+        unsafe { Direction::new(self.directions.element(index)) }
     }
 
     /// The in-flight counter in a slot.

@@ -1,0 +1,66 @@
+//! Waiting until redirected bytes have reached the target's send queue.
+//!
+//! Until then the target must not be written, shut down or closed: the first would overtake them, the
+//! others would lose them without a word.
+
+use std::{task::Poll, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Membership, Sockmap, SteerEnd};
+use crate::net::{Conn, Side, Watched};
+
+/// The kernel empties its queue within microseconds unless the target is slow: so a few looks
+/// between other work, then at growing intervals.
+const LOOKS: u32 = 3;
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_millis(32);
+
+impl Sockmap {
+    /// Waits until `to` has no backlog, as long as it gets smaller within each `idle`.
+    pub(super) async fn drain(
+        &self,
+        to: &Conn,
+        watch: &Watched,
+        idle: Duration,
+    ) -> Result<(), SteerEnd> {
+        let mut least = u64::MAX;
+        let mut moved = Instant::now();
+        let mut wait = FIRST_WAIT;
+        for look in 0u32.. {
+            let Ok(backlog) = Membership::backlog(to) else { return Err(SteerEnd::TargetGone) };
+            if backlog == 0 {
+                return Ok(());
+            }
+            if backlog < least {
+                (least, moved) = (backlog, Instant::now());
+            } else if moved.elapsed() >= idle {
+                return Err(SteerEnd::Idle);
+            }
+            if look < LOOKS {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if self.gone_within(watch, wait).await {
+                return Err(SteerEnd::TargetGone);
+            }
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        unreachable!("the loop has no end")
+    }
+
+    /// Whether the target hangs up within the time.
+    async fn gone_within(&self, watch: &Watched, time: Duration) -> bool {
+        let mut timer = std::pin::pin!(tokio::time::sleep(time));
+        let half_closed = self.inner.settings.half_closed_targets;
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(side) = watch.poll(cx)
+                && !(side == Side::Closed && half_closed)
+            {
+                return Poll::Ready(true);
+            }
+            timer.as_mut().poll(cx).map(|()| false)
+        })
+        .await
+    }
+}

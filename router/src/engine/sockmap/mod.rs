@@ -1,0 +1,430 @@
+//! The sockmap engine: the kernel carries the rest of a body from one socket to the other.
+//!
+//! docs/kernel.md describes the protocol between this module and the kernel program.
+
+mod drain;
+mod member;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    cell::RefCell,
+    io,
+    mem::MaybeUninit,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use aya::maps::{MapData, RingBuf};
+use hashbrown::HashMap;
+use router_ebpf::{
+    framing::Framing,
+    layout::{Event, stop},
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, Sleep},
+};
+
+pub use self::member::Membership;
+use self::member::NoSource;
+use crate::{
+    kernel::{Body, Direction, Kernel, Report},
+    net::{Conn, HangupWatch, Side, Watched},
+};
+
+/// Longest time between two looks at a direction, in case its event was lost because the queue was
+/// full.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How an engine steers.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Most bytes that may wait in the kernel between a redirect and the target's send queue, per
+    /// direction. Beyond it user space takes over, and does not read until they are gone.
+    pub backlog_bytes: u32,
+    /// Whether a target whose peer has closed its sending side may still be sent to.
+    pub half_closed_targets: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { backlog_bytes: 1024 * 1024, half_closed_targets: false }
+    }
+}
+
+/// One worker thread's access to the engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Sockmap {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    kernel: Arc<Kernel>,
+    watch: HangupWatch,
+    worker: u32,
+    settings: Settings,
+    /// Taken by [`Sockmap::drive`].
+    events: RefCell<Option<RingBuf<MapData>>>,
+    /// Who waits for a direction's event.
+    wakers: RefCell<HashMap<u32, Waker>>,
+}
+
+/// What became of a steered body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steered {
+    /// Bytes that the kernel carried; already counted in both streams.
+    pub bytes: u64,
+    /// Whether the kernel released the in-flight counter; else it is still the caller's.
+    pub released: bool,
+    /// How it ended.
+    pub end: SteerEnd,
+}
+
+/// How the steering of one direction ended. In each case but `SourceBroken`, `TargetGone` and
+/// `Idle` the target has all bytes in its send queue and may be written, shut down or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteerEnd {
+    /// The body is complete.
+    Ended,
+    /// User space carries on from where `framing` stands now.
+    HandedBack(HandBack),
+    /// Nothing was steered, user space carries on. Bytes that had arrived meanwhile may be in the
+    /// source's `input`.
+    Declined(Decline),
+    /// The source closed its sending side before the end (or at it, when closing is the end).
+    SourceClosed,
+    /// The source's connection is broken.
+    SourceBroken,
+    /// The target's peer closed or reset its connection: close both.
+    TargetGone,
+    /// Nothing moved for the given time.
+    Idle,
+}
+
+/// Why the kernel gave a body back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HandBack {
+    /// A packet holds the end of the body and more.
+    Crossed,
+    /// The target reads too slowly: the kernel would have had to buffer without bound.
+    Backlog,
+    /// The target is no longer in the kernel's map.
+    NoTarget,
+    /// The framing is malformed; user space meets the same error.
+    Malformed,
+    /// A packet holds more chunks than the program may look at.
+    TooManyChunks,
+    /// The target has something to read, as when a server answers before it has the whole request.
+    TargetReadable,
+}
+
+/// Why a body was not steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decline {
+    /// More bytes had arrived before the hand-over: try again once they are forwarded.
+    Unread,
+    /// One of the sockets is no longer in the established state.
+    NotEstablished,
+    /// All directions are in use.
+    NoRoom,
+    /// A system call failed.
+    System,
+}
+
+impl HandBack {
+    /// All reasons, for pre-resolved metrics.
+    pub const ALL: [Self; 6] = [
+        Self::Crossed,
+        Self::Backlog,
+        Self::NoTarget,
+        Self::Malformed,
+        Self::TooManyChunks,
+        Self::TargetReadable,
+    ];
+
+    /// A word for metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Crossed => "crossed",
+            Self::Backlog => "backlog",
+            Self::NoTarget => "no_target",
+            Self::Malformed => "malformed",
+            Self::TooManyChunks => "too_many_chunks",
+            Self::TargetReadable => "target_readable",
+        }
+    }
+}
+
+impl Decline {
+    /// All reasons, for pre-resolved metrics.
+    pub const ALL: [Self; 4] = [Self::Unread, Self::NotEstablished, Self::NoRoom, Self::System];
+
+    /// A word for metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::NotEstablished => "not_established",
+            Self::NoRoom => "no_room",
+            Self::System => "system",
+        }
+    }
+}
+
+/// Why a steering wait ended.
+enum Woken {
+    /// The program stopped by itself.
+    Stopped,
+    Source(Side),
+    Target(Side),
+    TargetReadable,
+    Idle,
+}
+
+impl Sockmap {
+    /// # Errors
+    /// When the worker's queue of events cannot be made. `worker` must be this thread's own number.
+    pub fn new(
+        kernel: Arc<Kernel>,
+        watch: HangupWatch,
+        worker: u32,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let events = RefCell::new(Some(kernel.open_events(worker)?));
+        let wakers = RefCell::new(HashMap::new());
+        Ok(Self { inner: Rc::new(Inner { kernel, watch, worker, settings, events, wakers }) })
+    }
+
+    /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
+    ///
+    /// # Errors
+    /// When the queue of events cannot be polled.
+    pub async fn drive(self) -> io::Result<()> {
+        let events = self.inner.events.borrow_mut().take();
+        let events = events.ok_or_else(|| io::Error::other("the events have a driver already"))?;
+        // SAFETY: the queue owns an open descriptor for as long as it lives.
+        let mut events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }?;
+        loop {
+            let mut guard = events.readable_mut().await?;
+            let queue = guard.get_inner_mut();
+            while let Some(item) = queue.next() {
+                let Some(event) = parse(&item) else { continue };
+                if let Some(waker) = self.inner.wakers.borrow_mut().remove(&event.direction) {
+                    waker.wake();
+                }
+            }
+            guard.clear_ready();
+        }
+    }
+
+    /// Lets the kernel carry bytes from `from` to `to` until the body ends or something else happens.
+    ///
+    /// Everything read from `from` must have been written to `to` in full. `release` is the slot of
+    /// the in-flight counter that the kernel releases with the last byte. `idle` limits how long
+    /// nothing may move. With `watch_target`, it also ends when `to` becomes readable (a server that
+    /// answers early).
+    ///
+    /// Dropping the future leaves all consistent, provided that both connections are dropped next:
+    /// an in-flight counter is then the caller's in every case.
+    pub async fn steer(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &mut Framing,
+        release: Option<u32>,
+        idle: Duration,
+        watch_target: bool,
+    ) -> Steered {
+        if framing.is_done() {
+            return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
+        }
+        let mut handed = match self.hand_over(from, to, framing, release) {
+            Ok(handed) => handed,
+            Err(end) => return Steered { bytes: 0, released: false, end },
+        };
+        let woken = handed.wait(to, idle, watch_target).await;
+        if matches!(woken, Woken::Source(Side::Closed)) {
+            // The hang-up is seen before the program has looked at the packet that brought it.
+            tcp::kick(&from.stream);
+        }
+        if handed.direction.take_back() {
+            tcp::kick(&from.stream);
+        }
+        let report = handed.direction.report();
+        let released = handed.settle();
+        from.stream.count_steered(report.bytes, 0);
+        to.stream.count_steered(0, report.bytes);
+        *framing = report.framing;
+
+        let mut end = ending(&woken, &report);
+        let drain = !matches!(end, SteerEnd::TargetGone | SteerEnd::Idle);
+        if drain && let Err(failed) = self.drain(to, &handed.target, idle).await {
+            end = if end == SteerEnd::SourceBroken { end } else { failed };
+        }
+        drop(handed);
+        if from.stream.set_reading(true).is_err() {
+            end = SteerEnd::SourceBroken;
+        }
+        Steered { bytes: report.bytes, released, end }
+    }
+
+    fn hand_over(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &Framing,
+        release: Option<u32>,
+    ) -> Result<HandedOver<'_>, SteerEnd> {
+        debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
+        let inner = &*self.inner;
+        let target = Membership::target(&inner.kernel, to).map_err(SteerEnd::Declined)?;
+        let direction = Membership::source(&inner.kernel, from, inner.worker).map_err(
+            |reason| match reason {
+                NoSource::Declined(reason) => SteerEnd::Declined(reason),
+                NoSource::Broken => SteerEnd::SourceBroken,
+            },
+        )?;
+        let system = |_| SteerEnd::Declined(Decline::System);
+        let index = Membership::direction_index(from).expect("a source");
+        let forwarded = Membership::read_since_joined(from).expect("a source");
+        let body = Body {
+            framing: *framing,
+            target,
+            release,
+            backlog_limit: inner.settings.backlog_bytes,
+        };
+        let source_watch = inner.watch.watch(&from.stream).map_err(system)?;
+        let target_watch = inner.watch.watch(&to.stream).map_err(system)?;
+        if !direction.hand_over(forwarded, &body, tcp::now_ns()) {
+            return Err(SteerEnd::Declined(Decline::Unread));
+        }
+        let handed = HandedOver {
+            inner,
+            direction,
+            index,
+            release,
+            source: source_watch,
+            target: target_watch,
+            armed: true,
+        };
+        // From here on `handed` takes the direction back when it is dropped.
+        from.stream.set_reading(false).map_err(|_| SteerEnd::SourceBroken)?;
+        Ok(handed)
+    }
+}
+
+/// A direction that the kernel carries.
+struct HandedOver<'a> {
+    inner: &'a Inner,
+    direction: Direction,
+    index: u32,
+    release: Option<u32>,
+    source: Watched,
+    target: Watched,
+    armed: bool,
+}
+
+impl HandedOver<'_> {
+    /// Waits until the program stops, one of the connections hangs up, or nothing has moved for
+    /// `idle`.
+    async fn wait(&mut self, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
+        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(LOOK)));
+        std::future::poll_fn(|cx| self.poll(cx, to, idle, watch_target, timer.as_mut())).await
+    }
+
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        to: &Conn,
+        idle: Duration,
+        watch_target: bool,
+        mut timer: std::pin::Pin<&mut Sleep>,
+    ) -> Poll<Woken> {
+        self.inner.wakers.borrow_mut().insert(self.index, cx.waker().clone());
+        // After the waker is in place, so that an event in between is not lost.
+        if !self.direction.redirects() {
+            return Poll::Ready(Woken::Stopped);
+        }
+        if let Poll::Ready(side) = self.source.poll(cx) {
+            return Poll::Ready(Woken::Source(side));
+        }
+        if let Poll::Ready(side) = self.target.poll(cx)
+            && !(side == Side::Closed && self.inner.settings.half_closed_targets)
+        {
+            return Poll::Ready(Woken::Target(side));
+        }
+        if watch_target && to.stream.poll_readable(cx).is_ready() {
+            return Poll::Ready(Woken::TargetReadable);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            let quiet = tcp::now_ns().saturating_sub(self.direction.last_ns());
+            let quiet = Duration::from_nanos(quiet);
+            if quiet >= idle {
+                return Poll::Ready(Woken::Idle);
+            }
+            timer.as_mut().reset(Instant::now() + (idle - quiet).min(LOOK));
+        }
+        Poll::Pending
+    }
+
+    /// Ends the program's claim on the in-flight counter, once the mode is pass. True when the
+    /// program released it.
+    fn settle(&mut self) -> bool {
+        self.armed = false;
+        self.release.is_some() && !self.direction.take_ticket()
+    }
+}
+
+impl Drop for HandedOver<'_> {
+    fn drop(&mut self) {
+        self.inner.wakers.borrow_mut().remove(&self.index);
+        if !self.armed {
+            return;
+        }
+        // The caller gave up waiting.
+        self.direction.take_back();
+        if let Some(slot) = self.release
+            && !self.direction.take_ticket()
+        {
+            // The program has released a counter that the caller takes for its own.
+            self.inner.kernel.counter(slot).fetch_add(1, SeqCst);
+        }
+    }
+}
+
+fn ending(woken: &Woken, report: &Report) -> SteerEnd {
+    let reason = match report.stop {
+        stop::ENDED => return SteerEnd::Ended,
+        stop::BROKEN => return SteerEnd::SourceBroken,
+        stop::CROSSED => Some(HandBack::Crossed),
+        stop::BACKLOG => Some(HandBack::Backlog),
+        stop::NO_TARGET => Some(HandBack::NoTarget),
+        stop::MALFORMED => Some(HandBack::Malformed),
+        stop::TOO_MANY_CHUNKS => Some(HandBack::TooManyChunks),
+        _ => None,
+    };
+    match (woken, reason) {
+        (Woken::Target(_), _) => SteerEnd::TargetGone,
+        (Woken::Source(Side::Broken), _) => SteerEnd::SourceBroken,
+        (_, Some(reason)) => SteerEnd::HandedBack(reason),
+        (Woken::Source(Side::Closed), None) => SteerEnd::SourceClosed,
+        (Woken::TargetReadable, None) => SteerEnd::HandedBack(HandBack::TargetReadable),
+        // The program always says why it stopped.
+        (Woken::Idle | Woken::Stopped, None) => SteerEnd::Idle,
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Event> {
+    if bytes.len() != size_of::<Event>() {
+        return None;
+    }
+    let mut event = MaybeUninit::<Event>::uninit();
+    // SAFETY: as many bytes as an event has, and any bytes make an event.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), event.as_mut_ptr().cast(), bytes.len());
+        Some(event.assume_init())
+    }
+}
