@@ -14,19 +14,14 @@ use crate::{
 ///
 /// # Errors
 /// When the configuration insists on an engine that does not work here.
-pub fn kernel(
-    config: &Config,
-    threads: usize,
-    metrics: &Metrics,
-) -> anyhow::Result<Option<Arc<Kernel>>> {
+pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Arc<Kernel>>> {
     metrics.engine("userspace").available(Ok(()));
     let sockmap = metrics.engine("sockmap");
     if config.engine.mode == EngineMode::Userspace {
         sockmap.available(Err("disabled"));
         return Ok(None);
     }
-    let options = Options { workers: threads as u32, ..Options::default() };
-    let tried = Kernel::load(&options);
+    let tried = Kernel::load(&Options::default());
     let (reason, message) = match tried {
         Ok(kernel) => {
             sockmap.available(Ok(()));
@@ -49,8 +44,9 @@ pub fn kernel(
 const fn slug(error: &LoadError) -> &'static str {
     match error {
         LoadError::NotBuilt => "not_built",
-        LoadError::Kernel(_) => "kernel",
+        LoadError::TooOld(_) => "kernel_too_old",
+        LoadError::NoTypes(_) => "no_kernel_types",
         LoadError::Permission(_) => "no_permission",
-        LoadError::System { .. } => "system",
+        LoadError::Refused { .. } => "refused",
     }
 }

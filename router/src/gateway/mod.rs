@@ -44,13 +44,13 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     listeners::raise_descriptor_limit();
     let metrics = Metrics::new();
     let threads = config.worker_threads();
-    let kernel = startup::kernel(&config, threads, &metrics)?;
+    let kernel = startup::kernel(&config, &metrics)?;
     let counters = match &kernel {
         Some(kernel) => {
-            let (base, slots) = kernel.counters();
-            // SAFETY: the kernel maps zeroed counters, eight bytes apart as elements of an array
-            // map are, for as long as it lives; the programs only take off what a holder added.
-            unsafe { Counters::mapped(base, 8, slots as u32, Box::new(kernel.clone())) }
+            let (base, stride, slots) = kernel.counters();
+            // SAFETY: the kernel maps zeroed counters for as long as it lives; the programs only
+            // take off what a holder added.
+            unsafe { Counters::mapped(base, stride, slots, Box::new(kernel.clone())) }
         }
         None => Counters::heap(COUNTERS),
     };

@@ -19,7 +19,10 @@ use tokio::{
 use super::connection;
 use crate::{
     config::Config,
-    engine::{Copier, Policy, sockmap::Sockmap},
+    engine::{
+        Copier, Policy,
+        sockmap::{Settings, Sockmap},
+    },
     fleet::{Fleet, Instance, pool::Pool},
     kernel::Kernel,
     metrics::{EngineMetrics, Metrics},
@@ -143,7 +146,15 @@ pub(super) fn run(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) 
 async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> io::Result<()> {
     let hangups = HangupWatch::new()?;
     let sockmap = match &shared.kernel {
-        Some(kernel) => Some(Sockmap::new(kernel.clone(), hangups.clone(), index)?),
+        Some(kernel) => {
+            let fleet = shared.fleet.load();
+            let config = fleet.config();
+            let settings = Settings {
+                backlog_bytes: config.engine.backlog_bytes,
+                half_closed_targets: config.half_closed_clients,
+            };
+            Some(Sockmap::new(kernel.clone(), hangups.clone(), index, settings)?)
+        }
         None => None,
     };
     tokio::task::spawn_local(hangups.clone().drive());

@@ -135,45 +135,6 @@ pub enum Decline {
     System,
 }
 
-impl HandBack {
-    /// All reasons, for pre-resolved metrics.
-    pub const ALL: [Self; 6] = [
-        Self::Crossed,
-        Self::Backlog,
-        Self::NoTarget,
-        Self::Malformed,
-        Self::TooManyChunks,
-        Self::TargetReadable,
-    ];
-
-    /// A word for metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Crossed => "crossed",
-            Self::Backlog => "backlog",
-            Self::NoTarget => "no_target",
-            Self::Malformed => "malformed",
-            Self::TooManyChunks => "too_many_chunks",
-            Self::TargetReadable => "target_readable",
-        }
-    }
-}
-
-impl Decline {
-    /// All reasons, for pre-resolved metrics.
-    pub const ALL: [Self; 4] = [Self::Unread, Self::NotEstablished, Self::NoRoom, Self::System];
-
-    /// A word for metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::NotEstablished => "not_established",
-            Self::NoRoom => "no_room",
-            Self::System => "system",
-        }
-    }
-}
-
 /// Why a steering wait ended.
 enum Woken {
     /// The program stopped by itself.
