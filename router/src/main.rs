@@ -1,2 +1,7 @@
 //! The `atalho` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    router::cli::main()
+}

@@ -1,1 +1,91 @@
-//! (being written)
+//! The command line: flags in, a configuration or a report out.
+
+mod check;
+mod completions;
+mod doctor;
+mod explain;
+mod fleet_flags;
+mod host;
+mod serve;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+/// A gateway for fleets of LLM inference servers.
+///
+/// Requests that start with the same prompt go to the same instance, so that its KV cache is used
+/// again; once an instance has its share of requests in flight, the next ones overflow to a less
+/// busy one. Bodies are carried by the kernel where that pays, else by user space.
+#[derive(Parser, Debug)]
+#[command(name = "atalho", version, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  atalho serve --backend http://10.0.0.11:8000 --backend http://10.0.0.12:8000
+  atalho check /etc/atalho/atalho.toml && systemctl reload atalho
+  atalho explain --config /etc/atalho/atalho.toml request.json
+  atalho doctor
+
+Each command explains itself: atalho COMMAND --help";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(serve::Options),
+    Check(check::Options),
+    Explain(Box<explain::Options>),
+    Doctor(doctor::Options),
+    Completions(completions::Options),
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(options) => serve::serve(options),
+        Command::Check(options) => check::check(&options),
+        Command::Explain(options) => explain::explain(&options),
+        Command::Doctor(options) => doctor::doctor(&options),
+        Command::Completions(options) => completions::completions(&options),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a report. A reader that has seen enough (`| head`) is no error.
+fn print(report: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(report.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent_and_every_flag_is_explained() {
+        let mut command = super::Cli::command();
+        command.build();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands() {
+            assert!(sub.get_about().is_some(), "{}", sub.get_name());
+            for arg in sub.get_arguments().filter(|arg| !arg.is_global_set()) {
+                assert!(arg.get_help().is_some(), "{} {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+}

@@ -102,16 +102,13 @@ pub(super) async fn decide<'f>(
     let scan = scan(config, client, target.api, routing.prefix_length, &mut plan).await?;
     let began = Instant::now();
     let prefix = scan.finish();
-    let tenant = header_tenant.map(str::as_bytes).or(prefix.cache_key.as_deref());
-    let model = target.component.map(str::as_bytes).or(prefix.model.as_deref());
-    plan.key = Some(prefix::key(&KeyParts {
-        endpoint: &plan.endpoint.name,
-        variant: &plan.variant.name,
-        tenant,
-        model,
-        kind: prefix.kind,
-        prefix: &prefix.text,
-    }));
+    plan.key = Some(prefix::key(&KeyParts::of(
+        &plan.endpoint.name,
+        &plan.variant.name,
+        header_tenant.map(str::as_bytes),
+        target.component,
+        &prefix,
+    )));
     plan.spent += began.elapsed();
     Ok(plan)
 }

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::scanner::PrefixKind;
+use super::scanner::{Prefix, PrefixKind};
 
 pub use crate::routing::PrefixKey;
 
@@ -21,6 +21,27 @@ pub struct KeyParts<'a> {
     pub kind: PrefixKind,
     /// The prefix.
     pub prefix: &'a [u8],
+}
+
+impl<'a> KeyParts<'a> {
+    /// The parts of a request's key. An id in the header goes before `prompt_cache_key`, and a
+    /// component in the path before the body's `model`.
+    pub fn of(
+        endpoint: &'a str,
+        variant: &'a str,
+        header_tenant: Option<&'a [u8]>,
+        component: Option<&'a str>,
+        prefix: &'a Prefix,
+    ) -> Self {
+        Self {
+            endpoint,
+            variant,
+            tenant: header_tenant.or(prefix.cache_key.as_deref()),
+            model: component.map(str::as_bytes).or(prefix.model.as_deref()),
+            kind: prefix.kind,
+            prefix: &prefix.text,
+        }
+    }
 }
 
 /// The key of these parts, the same on every host and in every release.

@@ -1,0 +1,183 @@
+//! What `explain` prints.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::input::Request;
+use crate::{
+    fleet::{Endpoint, Strategy, Variant},
+    prefix::{Api, Prefix, PrefixKind},
+};
+
+/// The answer, as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub(super) struct Explanation {
+    pub(super) path: String,
+    pub(super) api: &'static str,
+    pub(super) endpoint: String,
+    pub(super) variant: String,
+    pub(super) strategy: &'static str,
+    pub(super) tenant: Option<Sourced>,
+    pub(super) model: Option<Sourced>,
+    pub(super) prefix: Option<PrefixReport>,
+    /// The prefix key, 16 hexadecimal digits.
+    pub(super) key: Option<String>,
+    /// Best first.
+    pub(super) ranking: Vec<Ranked>,
+    pub(super) choice: ChoiceReport,
+}
+
+/// A value and where it came from.
+#[derive(Debug, Serialize)]
+pub(super) struct Sourced {
+    pub(super) value: String,
+    pub(super) from: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PrefixReport {
+    /// `text`, `token_ids` or `body`.
+    kind: &'static str,
+    /// Its length in `unit`.
+    pub(super) length: usize,
+    unit: &'static str,
+    /// The most that the variant takes.
+    limit: usize,
+    /// The prefix; bytes that are no UTF-8 are shown as U+FFFD.
+    pub(super) text: String,
+    /// Bytes of the body that had to be read before the choice could be made.
+    pub(super) body_bytes_read: usize,
+    body_bytes: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Ranked {
+    pub(super) instance: String,
+    pub(super) score: f64,
+    pub(super) weight: f64,
+    pub(super) draining: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ChoiceReport {
+    /// `None` when it depends on the load or on chance.
+    pub(super) instance: Option<String>,
+    pub(super) reason: Option<&'static str>,
+    pub(super) why: String,
+}
+
+impl Explanation {
+    pub(super) fn new(request: &Request, api: Api, endpoint: &Endpoint, variant: &Variant) -> Self {
+        Explanation {
+            path: request.path.clone(),
+            api: api.as_str(),
+            endpoint: endpoint.name.clone(),
+            variant: variant.name.clone(),
+            strategy: Strategy::as_str(variant.routing.strategy),
+            tenant: None,
+            model: None,
+            prefix: None,
+            key: None,
+            ranking: Vec::new(),
+            choice: ChoiceReport::default(),
+        }
+    }
+
+    /// For people. `full` shows the whole prefix.
+    pub(super) fn to_text(&self, full: bool) -> String {
+        let mut out = String::new();
+        // Writing to memory cannot fail.
+        let mut line = |name: &str, value: &str| {
+            let _ = writeln!(out, "{name:<9} {value}");
+        };
+        line("request", &format!("{} ({})", self.path, self.api));
+        line(
+            "endpoint",
+            &format!("{}, variant {}, {}", self.endpoint, self.variant, self.strategy),
+        );
+        let sourced = |value: &Option<Sourced>| match value {
+            Some(Sourced { value, from }) => format!("{value} (from {from})"),
+            None => "none".into(),
+        };
+        line("tenant", &sourced(&self.tenant));
+        line("model", &sourced(&self.model));
+        if let Some(prefix) = &self.prefix {
+            line("prefix", &prefix.summary());
+            for shown in prefix.shown(full) {
+                line("", &shown);
+            }
+        }
+        line("key", self.key.as_deref().unwrap_or("none"));
+        for (place, ranked) in self.ranking.iter().enumerate() {
+            let name = if place == 0 { "ranking" } else { "" };
+            let draining = if ranked.draining { ", draining" } else { "" };
+            let score = ranked.score;
+            line(
+                name,
+                &format!(
+                    "{}. {}  score {score:.4}, weight {}{draining}",
+                    place + 1,
+                    ranked.instance,
+                    ranked.weight
+                ),
+            );
+        }
+        let choice = &self.choice;
+        let reason = choice.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let instance = choice.instance.as_deref().unwrap_or("any instance");
+        line("choice", &format!("{instance}{reason}"));
+        line("", &choice.why);
+        out
+    }
+}
+
+impl Sourced {
+    pub(super) fn new(value: Option<&[u8]>, from: &'static str) -> Option<Sourced> {
+        value.map(|value| Sourced { value: String::from_utf8_lossy(value).into_owned(), from })
+    }
+}
+
+impl PrefixReport {
+    pub(super) fn new(prefix: &Prefix, limit: usize, read: usize, body_bytes: usize) -> Self {
+        let (kind, unit) = match prefix.kind {
+            PrefixKind::Text => ("text", "characters"),
+            PrefixKind::TokenIds => ("token_ids", "token ids"),
+            PrefixKind::Body => ("body", "bytes"),
+        };
+        let text = match prefix.kind {
+            PrefixKind::TokenIds => token_ids(&prefix.text),
+            _ => String::from_utf8_lossy(&prefix.text).into_owned(),
+        };
+        Self { kind, length: prefix.units, unit, limit, text, body_bytes_read: read, body_bytes }
+    }
+
+    fn summary(&self) -> String {
+        let what = match self.kind {
+            "text" => "of the prompt's text",
+            "token_ids" => "of the prompt",
+            _ => "from the start of the body",
+        };
+        format!(
+            "{} {} {what} (at most {}); decided after {} of {} body bytes",
+            self.length, self.unit, self.limit, self.body_bytes_read, self.body_bytes
+        )
+    }
+
+    /// The prefix in quotes, or its two ends when it is long.
+    fn shown(&self, full: bool) -> Vec<String> {
+        const END: usize = 200;
+        let count = self.text.chars().count();
+        if full || count <= 2 * END {
+            return vec![format!("{:?}", self.text)];
+        }
+        let first: String = self.text.chars().take(END).collect();
+        let last: String = self.text.chars().skip(count - END).collect();
+        vec![format!("starts with {first:?}"), format!("ends with   {last:?}")]
+    }
+}
+
+/// How token ids are shown.
+fn token_ids(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,76 @@
+use super::*;
+
+fn options(args: &[&str]) -> Options {
+    use clap::Parser;
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        options: Options,
+    }
+    let fleet = ["--backend", "http://10.0.0.1:80", "--backend", "http://10.0.0.2:80"];
+    Only::parse_from(["explain"].iter().chain(&fleet).chain(args)).options
+}
+
+fn explained(args: &[&str]) -> anyhow::Result<Explanation> {
+    let options = options(args);
+    let config = Arc::new(options.fleet.config(Flags::default())?);
+    let fleet = Fleet::build(&config, None, &Counters::heap(8), &Metrics::new())?;
+    explain_request(&fleet, &input::read(&options)?, options.variant.as_deref())
+}
+
+#[test]
+fn a_raw_request_and_its_body_alone_say_the_same() {
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"Hello"}]}"#;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("request.http");
+    // As an editor saves it.
+    let raw = format!(
+        "POST /v1/chat/completions?x=1 HTTP/1.1\nHost: h\nContent-Length: {}\n\
+         X-Amzn-SageMaker-Prefix-Aware-Id: t\n\n{body}",
+        body.len()
+    );
+    std::fs::write(&file, raw).expect("a file");
+    let whole = explained(&[file.to_str().expect("text")]).expect("an explanation");
+    let alone = explained(&["-d", body, "-H", "x-amzn-sagemaker-prefix-aware-id: t"])
+        .expect("an explanation");
+    assert_eq!(whole.key, alone.key);
+    assert_eq!(whole.tenant.expect("a tenant").value, "t");
+    let home = &alone.ranking[0].instance;
+    assert_eq!(alone.choice.instance.as_ref(), Some(home));
+    assert_eq!(alone.choice.reason, Some("home"));
+    assert!(alone.ranking[0].score > alone.ranking[1].score);
+}
+
+#[test]
+fn chunked_bodies_are_taken_apart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("request.http");
+    let raw = "POST /invocations HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+               3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
+    std::fs::write(&file, raw).expect("a file");
+    let explanation = explained(&[file.to_str().expect("text")]).expect("an explanation");
+    let prefix = explanation.prefix.expect("a prefix");
+    assert_eq!((prefix.text.as_str(), prefix.length), ("abcde", 5));
+}
+
+#[test]
+fn refusals_say_what_the_gateway_would_answer() {
+    let error = |args: &[&str]| format!("{:#}", explained(args).expect_err("a refusal"));
+    assert!(error(&["-d", "{}", "--path", "/endpoints/no/invocations"]).contains("404"));
+    assert!(error(&["-d", "{}", "--variant", "no"]).contains("there are default"));
+    assert!(error(&["-d", "{}", "-H", "x-amzn-sagemaker-prefix-aware-id:  "]).contains("1 to 64"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("request.http");
+    std::fs::write(&file, "POST / HTTP/1.1\nContent-Length: 0\n\n").expect("a file");
+    assert!(error(&[file.to_str().expect("text")]).contains("400"));
+}
+
+#[test]
+fn text_names_every_part() {
+    let text = explained(&["-d", r#"{"model":"m","messages":[]}"#])
+        .expect("an explanation")
+        .to_text(false);
+    for part in ["request", "endpoint", "tenant", "model", "prefix", "key", "ranking", "choice"] {
+        assert!(text.lines().any(|line| line.starts_with(part)), "no {part} in\n{text}");
+    }
+}
