@@ -2,8 +2,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::{
-    config::{self, EngineMode},
-    engine::Policy,
+    config::{self},
     fleet::{Counters, Fleet},
     gateway::Phase,
 };
@@ -18,13 +17,8 @@ fn shared(drain: bool) -> (Arc<Shared>, watch::Sender<Phase>) {
     let fleet = Fleet::build(&config, None, &Counters::heap(8), &metrics).expect("a fleet");
     let (sender, phase) = watch::channel(Phase::Running);
     metrics.engine("sockmap").available(Err("disabled"));
-    let shared = Shared {
-        fleet: arc_swap::ArcSwap::from_pointee(fleet),
-        kernel: None,
-        metrics,
-        policy: Policy { mode: EngineMode::Userspace, steer_from_bytes: 0 },
-        phase,
-    };
+    let shared =
+        Shared { fleet: arc_swap::ArcSwap::from_pointee(fleet), kernel: None, metrics, phase };
     (Arc::new(shared), sender)
 }
 

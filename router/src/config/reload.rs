@@ -7,7 +7,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -132,10 +132,7 @@ impl<'a> Reloader<'a> {
                 Ok(None) => {}
                 Ok(Some(reloaded)) => {
                     report(&self.file, &reloaded);
-                    let metrics = &self.metrics.config;
-                    metrics.reloads_ok.inc();
-                    metrics.generation.inc();
-                    metrics.applied_at.set(unix_time());
+                    self.metrics.config.reloaded();
                     applied(&reloaded);
                 }
                 Err(error) => {
@@ -150,12 +147,6 @@ impl<'a> Reloader<'a> {
             };
         }
     }
-}
-
-/// Seconds since 1970.
-fn unix_time() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn report(file: &Path, reloaded: &Reloaded) {

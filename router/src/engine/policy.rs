@@ -5,7 +5,7 @@
 //! `docs/benchmarks.md` for the measurements behind the numbers.
 
 use super::Copier;
-use crate::config::EngineMode;
+use crate::config::{Config, EngineMode};
 
 /// Decides, for a body under way, whether the kernel should carry the rest.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,11 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// As the configuration says.
+    pub fn of(config: &Config) -> Self {
+        Self { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes }
+    }
+
     /// Mean size of a read, in bytes, from which a body of unknown length counts as bulk in `auto`.
     pub const BULK_READ: u64 = 8 * 1024;
 

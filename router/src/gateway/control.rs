@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -18,7 +19,14 @@ use super::{
     guard::Guarded,
     worker::{Phase, Shared},
 };
-use crate::{admin, fleet::Counters};
+use crate::{
+    admin,
+    config::reload::{Reloaded, Reloader},
+    fleet::{self, Counters},
+};
+
+/// How long the start waits for the addresses of host names.
+const RESOLVE: Duration = Duration::from_secs(2);
 
 /// What the control thread is given.
 pub(super) struct Setup {
@@ -55,17 +63,22 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let Setup { shared, counters, phase, file, admin, addresses, guarded, mut ended } = setup;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+    resolve_at_start(&shared).await;
     announce(&addresses, admin.as_ref())?;
     if let Some(listener) = admin {
         tokio::task::spawn_local(serve_admin(listener, shared.clone()));
     }
+    let (fleets, changed) = watch::channel(());
+    let current = shared.clone();
+    tokio::task::spawn_local(fleet::health::run(move || current.fleet.load_full(), changed));
+    tokio::task::spawn_local(reload(file, shared.clone(), counters, guarded, hangup, fleets));
     tokio::select! {
         name = stop_signal(&mut terminate, &mut interrupt) => {
             tracing::info!(signal = name, "draining: no new connections, open exchanges go on");
         }
         _ = ended.recv() => bail!("a worker thread ended by itself; the log says why"),
     }
-    let _ = (file, guarded, counters);
     phase.send_replace(Phase::Draining);
     let limit = shared.fleet.load().config().timeouts.drain;
     tokio::select! {
@@ -79,6 +92,36 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     }
     phase.send_replace(Phase::Stopped);
     Ok(())
+}
+
+/// Host names get a moment to be found before the first request comes.
+async fn resolve_at_start(shared: &Shared) {
+    fleet::resolve_new(&shared.fleet.load_full(), RESOLVE).await;
+}
+
+/// Takes over the configuration file whenever it changes, or on SIGHUP.
+async fn reload(
+    file: Option<PathBuf>,
+    shared: Arc<Shared>,
+    counters: Counters,
+    guarded: Guarded,
+    mut hangup: Signal,
+    fleets: watch::Sender<()>,
+) {
+    let Some(file) = file else {
+        // The signal must not end the process, as it would without a handler.
+        while hangup.recv().await.is_some() {
+            tracing::warn!("SIGHUP: there is no configuration file to read again");
+        }
+        return;
+    };
+    let applied = |reloaded: &Reloaded| {
+        if let Err(error) = guarded.replace(&reloaded.config) {
+            tracing::error!("{error:#}");
+        }
+        fleets.send_replace(());
+    };
+    Reloader::new(file, &shared.fleet, &counters, &shared.metrics).run(&mut hangup, applied).await;
 }
 
 async fn serve_admin(listener: TcpListener, shared: Arc<Shared>) {

@@ -121,7 +121,8 @@ impl<'a> Exchange<'a> {
         record.endpoint = Some(which.0);
         record.variant = Some(which.1);
         if target.api == Api::Models {
-            let body = local::models(which.0).await;
+            let credentials = self.head.header(&self.raw, "authorization");
+            let body = local::models(which.0, credentials).await;
             return Ok(self.answer_locally(&body, record).await);
         }
         let config = self.fleet.config();

@@ -1,14 +1,11 @@
 //! Answers that the gateway makes from what the fleet says.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{rc::Rc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::fleet::{Endpoint, Instance};
+use crate::fleet::{Endpoint, Instance, probe};
 
 /// How long an instance may take to list its models.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -19,12 +16,17 @@ const SIZE_LIMIT: usize = 4 << 20;
 /// the configuration names the instances.
 ///
 /// An instance that does not answer in time is left out: a client gets what can be served now.
-pub(super) async fn models(endpoint: &Endpoint) -> Vec<u8> {
+///
+/// `credentials` are the client's own, for servers that want a key.
+pub(super) async fn models(endpoint: &Endpoint, credentials: Option<&[u8]>) -> Vec<u8> {
+    let credentials: Option<Rc<[u8]>> = credentials.map(Into::into);
     let mut asked = JoinSet::new();
     let instances = endpoint.variants.iter().flat_map(|variant| &variant.instances);
     for (order, instance) in instances.filter(|instance| instance.available()).enumerate() {
-        let instance = instance.clone();
-        asked.spawn_local(async move { (order, models_of(&instance).await) });
+        let (instance, credentials) = (instance.clone(), credentials.clone());
+        asked.spawn_local(
+            async move { (order, models_of(&instance, credentials.as_deref()).await) },
+        );
     }
     let mut lists: Vec<(usize, Vec<Value>)> = asked.join_all().await;
     lists.sort_by_key(|(order, _)| *order);
@@ -37,7 +39,34 @@ pub(super) async fn models(endpoint: &Endpoint) -> Vec<u8> {
     json!({ "object": "list", "data": data }).to_string().into_bytes()
 }
 
-async fn models_of(_instance: &Instance) -> Vec<Value> {
-    let _ = (TIME_LIMIT, SIZE_LIMIT);
-    Vec::new()
+async fn models_of(instance: &Instance, credentials: Option<&[u8]>) -> Vec<Value> {
+    let headers = credentials.map(|value| ("authorization", value));
+    let get = probe::Get {
+        authority: &instance.authority,
+        path: "/v1/models",
+        headers: headers.as_slice(),
+        time_limit: TIME_LIMIT,
+        size_limit: SIZE_LIMIT,
+    };
+    let list = match probe::get(&instance.addresses(), &get).await {
+        Ok(answer) if answer.status == 200 => serde_json::from_slice::<Value>(&answer.body),
+        Ok(answer) => {
+            tracing::debug!(instance = %instance.url, answer.status, "no list of models");
+            return Vec::new();
+        }
+        Err(error) => {
+            tracing::debug!(instance = %instance.url, %error, "no list of models");
+            return Vec::new();
+        }
+    };
+    match list {
+        Ok(mut list) => match list["data"].take() {
+            Value::Array(models) => models,
+            _ => Vec::new(),
+        },
+        Err(error) => {
+            tracing::debug!(instance = %instance.url, %error, "a list of models is no JSON");
+            Vec::new()
+        }
+    }
 }

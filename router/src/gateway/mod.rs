@@ -25,7 +25,7 @@ pub use worker::{Phase, Shared};
 
 use crate::{
     config::{Config, EngineMode},
-    engine::{Policy, startup},
+    engine::startup,
     fleet::{Counters, Fleet},
     metrics::Metrics,
 };
@@ -43,6 +43,7 @@ const COUNTERS: u32 = 8192;
 pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     listeners::raise_descriptor_limit();
     let metrics = Metrics::new();
+    metrics.config.started();
     let threads = config.worker_threads();
     let kernel = startup::kernel(&config, &metrics)?;
     let counters = match &kernel {
@@ -64,8 +65,6 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         ),
         None => None,
     };
-    let policy =
-        Policy { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes };
     let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics)?;
     let (phase_sender, phase) = watch::channel(Phase::Running);
     let use_sockmap = config.engine.mode != EngineMode::Userspace;
@@ -73,7 +72,6 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         fleet: ArcSwap::from_pointee(fleet),
         kernel: kernel.filter(|_| use_sockmap),
         metrics,
-        policy,
         phase,
     });
     let (ended_sender, ended) = mpsc::unbounded_channel();

@@ -197,7 +197,7 @@ impl<'a> Relay<'a> {
             return Poll::Pending;
         }
         let sending = &mut self.sending;
-        let hand_over = self.worker.pays(&sending.copier, sending.declined);
+        let hand_over = self.worker.pays(self.config, &sending.copier, sending.declined);
         let step =
             ready!(sending.copier.poll(cx, self.client, &mut self.upstream.stream, hand_over));
         match step {
@@ -369,7 +369,7 @@ impl<'a> Relay<'a> {
         if self.too_large() {
             return Poll::Ready(Err(Failed::TooLarge));
         }
-        let hand_over = self.sending.done && self.worker.pays(response, declined);
+        let hand_over = self.sending.done && self.worker.pays(self.config, response, declined);
         let step = response.poll(cx, &mut self.upstream, &mut self.client.stream, hand_over);
         if response.source_done() {
             ticket.take();

@@ -53,8 +53,6 @@ pub struct Shared {
     pub kernel: Option<Arc<Kernel>>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
-    /// When the sockmap engine is used.
-    pub policy: Policy,
     /// Where the process stands.
     pub phase: watch::Receiver<Phase>,
 }
@@ -85,8 +83,8 @@ impl Worker {
     }
 
     /// Whether the kernel should carry the rest of a body.
-    pub(super) fn pays(&self, copier: &Copier, declined: u32) -> bool {
-        self.sockmap.is_some() && self.shared.policy.pays(copier, declined)
+    pub(super) fn pays(&self, config: &Config, copier: &Copier, declined: u32) -> bool {
+        self.sockmap.is_some() && Policy::of(config).pays(copier, declined)
     }
 
     /// Whether connections are to be closed once their exchange is over.

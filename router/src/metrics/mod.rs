@@ -19,6 +19,7 @@ mod process;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
+    time::SystemTime,
 };
 
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
@@ -94,6 +95,27 @@ pub struct ConfigMetrics {
     pub generation: IntGauge,
     /// When the running configuration took effect, in seconds since 1970.
     pub applied_at: IntGauge,
+}
+
+impl ConfigMetrics {
+    /// The first configuration has taken effect.
+    pub fn started(&self) {
+        self.generation.set(1);
+        self.applied_at.set(unix_time());
+    }
+
+    /// A reload has taken effect.
+    pub fn reloaded(&self) {
+        self.reloads_ok.inc();
+        self.generation.inc();
+        self.applied_at.set(unix_time());
+    }
+}
+
+/// Seconds since 1970.
+fn unix_time() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 impl Metrics {
