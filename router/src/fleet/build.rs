@@ -179,3 +179,209 @@ impl Fleet {
         self.leaving.values().filter_map(Weak::upgrade)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fleet::{FailureKind, Strategy, testing},
+        routing::{PrefixKey, Ticket, choose},
+    };
+
+    fn urls(hosts: &[u8]) -> Config {
+        let mut config = testing::config(Strategy::PrefixAware, 10, &vec![1.0; hosts.len()]);
+        for (instance, host) in config.endpoints[0].variants[0].instances.iter_mut().zip(hosts) {
+            instance.url = format!("http://10.0.0.{host}:8000").parse().expect("valid");
+        }
+        config
+    }
+
+    struct Gateway {
+        counters: Counters,
+        metrics: Arc<Metrics>,
+        current: ArcSwap<Fleet>,
+    }
+
+    impl Gateway {
+        fn new(slots: u32, config: Config) -> Self {
+            let (counters, metrics) = (Counters::heap(slots), Metrics::new());
+            let fleet = Fleet::build(&Arc::new(config), None, &counters, &metrics);
+            let current = ArcSwap::from_pointee(fleet.expect("enough counters"));
+            Self { counters, metrics, current }
+        }
+
+        fn reload(&self, config: Config) -> Result<(), BuildError> {
+            let old = self.current.load();
+            let new = Fleet::build(&Arc::new(config), Some(&old), &self.counters, &self.metrics)?;
+            Arc::new(new).replace(&self.current);
+            Ok(())
+        }
+
+        fn instance(&self, host: u8) -> Option<Arc<Instance>> {
+            let url = format!("http://10.0.0.{host}:8000");
+            let fleet = self.current.load();
+            fleet.instances().map(|(_, _, i)| i).find(|i| i.url == url).cloned()
+        }
+
+        fn ticket(&self, key: u64) -> Ticket {
+            let variant = testing::only_variant(&self.current.load());
+            let mut rng = fastrand::Rng::with_seed(key);
+            choose(&variant, Some(PrefixKey(key)), &[], &mut rng).expect("instances").ticket
+        }
+    }
+
+    #[test]
+    fn an_unchanged_url_stays_the_same_instance_with_count_and_health() {
+        let gateway = Gateway::new(8, urls(&[1, 2, 3]));
+        let one = gateway.instance(1).expect("configured");
+        let ticket = loop {
+            let ticket = gateway.ticket(fastrand::u64(..));
+            if ticket.instance().id == one.id {
+                break ticket;
+            }
+        };
+        (0..5).for_each(|_| one.note_failure(FailureKind::Reset));
+        assert_eq!(one.status().as_str(), "ejected");
+
+        let mut changed = urls(&[4, 1, 2]);
+        changed.endpoints[0].variants[0].instances[1].weight = 2.5;
+        gateway.reload(changed).expect("room");
+        let again = gateway.instance(1).expect("still configured");
+        assert!(Arc::ptr_eq(&one, &again));
+        assert_eq!((again.in_flight(), again.weight()), (1, 2.5));
+        assert_eq!(again.status().as_str(), "ejected", "a reload heals nobody");
+        drop(ticket);
+        assert_eq!(one.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_removed_instance_lives_until_its_last_request_and_is_the_same_when_it_comes_back() {
+        let gateway = Gateway::new(8, urls(&[1, 2]));
+        let held: Vec<_> = (0..20).map(|key| gateway.ticket(key)).collect();
+        let (id, slot) = {
+            let one = gateway.instance(1).expect("configured");
+            (one.id, one.counter().slot())
+        };
+        let there = held.iter().filter(|ticket| ticket.instance().id == id).count() as u32;
+        assert!(there > 0);
+        gateway.reload(urls(&[2, 3])).expect("room");
+        assert!(gateway.instance(1).is_none());
+        let leaving: Vec<_> = gateway.current.load().leaving().collect();
+        assert_eq!((leaving.len(), leaving[0].in_flight()), (1, there));
+        assert_eq!((leaving[0].status().as_str(), leaving[0].available()), ("removed", false));
+        drop(leaving);
+        // A reload in between forgets nothing, and its slot is nobody else's.
+        gateway.reload(urls(&[2, 3, 4])).expect("room");
+        for host in [2, 3, 4] {
+            assert_ne!(gateway.instance(host).expect("configured").counter().slot(), slot);
+        }
+        gateway.reload(urls(&[1, 2])).expect("room");
+        let back = gateway.instance(1).expect("configured again");
+        assert_eq!((back.id, back.in_flight(), back.status().as_str()), (id, there, "up"));
+        drop(back);
+        gateway.reload(urls(&[2])).expect("room");
+        drop(held);
+        gateway.reload(urls(&[1, 2])).expect("room");
+        let new = gateway.instance(1).expect("configured again");
+        assert_ne!(new.id, id, "an identity is never used again");
+        assert_eq!(gateway.counters.total() + gateway.counters.faults(), 0);
+    }
+
+    #[test]
+    fn the_old_fleet_gives_a_removed_or_draining_instance_no_more_requests() {
+        let gateway = Gateway::new(8, urls(&[1, 2, 3]));
+        let old = gateway.current.load_full();
+        let mut next = urls(&[1, 2]);
+        next.endpoints[0].variants[0].instances[0].drain = true;
+        gateway.reload(next).expect("room");
+        // A request that began before the reload chooses from the fleet it began with.
+        let variant = testing::only_variant(&old);
+        let mut rng = fastrand::Rng::with_seed(1);
+        for key in 0..100 {
+            let choice = choose(&variant, Some(PrefixKey(key)), &[], &mut rng).expect("one left");
+            assert_eq!(choice.ticket.instance().url, "http://10.0.0.2:8000");
+        }
+    }
+
+    #[test]
+    fn no_room_for_a_counter_changes_nothing() {
+        let gateway = Gateway::new(3, urls(&[1, 2]));
+        let before: Vec<_> = [1, 2].map(|host| gateway.instance(host).expect("there").id).into();
+        let mut large = urls(&[2, 3, 4]);
+        large.endpoints[0].variants[0].instances[0].drain = true;
+        let error = gateway.reload(large).expect_err("four slots are needed");
+        assert!(error.to_string().contains("http://10.0.0.4:8000 of e/v"), "{error}");
+        assert_eq!(gateway.counters.free(), 1, "what was taken on the way came back");
+        let after: Vec<_> = [1, 2].map(|host| gateway.instance(host).expect("there").id).into();
+        assert_eq!(before, after);
+        assert!([1, 2].iter().all(|host| gateway.instance(*host).expect("there").available()));
+        // The same fleet in two steps fits, once the removed one has gone.
+        gateway.reload(urls(&[2, 3])).expect("room");
+        gateway.reload(urls(&[2, 3, 4])).expect("room");
+    }
+
+    #[test]
+    fn one_url_in_two_variants_is_two_instances_with_counts_of_their_own() {
+        let mut config = urls(&[1, 2]);
+        let mut second = config.endpoints[0].variants[0].clone();
+        second.name = "w".into();
+        config.endpoints[0].variants.push(second);
+        let mut other = config.endpoints[0].clone();
+        other.name = "f".into();
+        config.endpoints.push(other);
+        let gateway = Gateway::new(8, config.clone());
+        let fleet = gateway.current.load_full();
+        let mut ids: Vec<_> = fleet.instances().map(|(_, _, i)| i.id).collect();
+        let seeds: std::collections::HashSet<_> =
+            fleet.instances().map(|(_, _, i)| i.seed).collect();
+        ids.dedup();
+        assert_eq!((ids.len(), seeds.len()), (8, 2));
+        gateway.reload(config).expect("room");
+        let after: Vec<_> = gateway.current.load().instances().map(|(_, _, i)| i.id).collect();
+        assert_eq!(ids, after);
+    }
+
+    #[test]
+    fn reload_storms_with_requests_under_way_leave_every_counter_at_zero() {
+        let gateway = Gateway::new(64, urls(&[1, 2, 3, 4]));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in 0..6 {
+                let (gateway, stop) = (&gateway, &stop);
+                scope.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(seed);
+                    let mut held: Vec<Ticket> = Vec::new();
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        if held.len() < 16 && rng.bool() {
+                            let variant = testing::only_variant(&gateway.current.load_full());
+                            let key = Some(PrefixKey(rng.u64(..8)));
+                            // With nothing but draining instances, there is none.
+                            held.extend(choose(&variant, key, &[], &mut rng).map(|c| c.ticket));
+                        } else if !held.is_empty() {
+                            let ticket = held.swap_remove(rng.usize(..held.len()));
+                            if rng.bool() {
+                                ticket.instance().counter().decrement();
+                                ticket.released_by_kernel();
+                            }
+                        }
+                    }
+                });
+            }
+            let mut rng = fastrand::Rng::with_seed(99);
+            for _ in 0..500 {
+                let hosts: Vec<u8> = (1..=8).filter(|_| rng.bool()).collect();
+                let mut config = urls(&hosts);
+                for instance in &mut config.endpoints[0].variants[0].instances {
+                    instance.drain = rng.u8(..4) == 0;
+                    instance.weight = f64::from(rng.u8(1..4));
+                }
+                gateway.reload(config).expect("removed ones end soon enough");
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!((gateway.counters.total(), gateway.counters.faults()), (0, 0));
+        gateway.reload(urls(&[])).expect("room");
+        assert_eq!(gateway.counters.free(), 64, "every slot came back");
+        assert_eq!(gateway.current.load().leaving().count(), 0);
+    }
+}

@@ -189,3 +189,86 @@ impl Drop for Counter {
         self.table.free.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.slot);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_lent_until_none_is_left_and_come_back() {
+        let counters = Counters::heap(3);
+        let taken: Vec<_> = (0..3).map(|_| counters.take().expect("free")).collect();
+        assert_eq!(counters.take().expect_err("all are taken"), NoSlot { slots: 3 });
+        assert_eq!(taken.iter().map(Counter::slot).collect::<Vec<_>>(), [0, 1, 2]);
+        drop(taken);
+        assert_eq!((counters.free(), counters.faults()), (3, 0));
+        // The one unused for longest is next, so that a stray release would show.
+        drop(counters.take());
+        assert_eq!(counters.take().expect("free").slot(), 1);
+    }
+
+    #[test]
+    fn the_limit_is_exact_under_64_threads() {
+        let counter = Counters::heap(1).take().expect("free");
+        let barrier = std::sync::Barrier::new(64);
+        let taken: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..64)
+                .map(|_| {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        (0..100).filter(|_| counter.increment_below(1000).is_some()).count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().expect("no panic")).sum()
+        });
+        assert_eq!((taken, counter.get()), (1000, 1000));
+        (0..1000).for_each(|_| counter.decrement());
+    }
+
+    #[test]
+    fn the_edges_of_the_count_hold() {
+        let counters = Counters::heap(1);
+        let counter = counters.take().expect("free");
+        assert_eq!(counter.increment_below(0), None);
+        assert!(!counter.increment_from(7) && counter.increment_from(0));
+        counter.decrement();
+        counter.decrement();
+        assert_eq!((counter.get(), counters.faults()), (0, 1), "a second release changes nothing");
+        counter.word().store(u32::MAX, Relaxed);
+        assert!(counter.increment_below(u32::MAX).is_none() && !counter.increment_from(u32::MAX));
+    }
+
+    #[test]
+    fn a_slot_that_does_not_end_at_zero_is_not_lent_again() {
+        let counters = Counters::heap(2);
+        let counter = counters.take().expect("free");
+        assert_eq!(counter.increment_below(9), Some(1));
+        drop(counter);
+        assert_eq!((counters.free(), counters.faults(), counters.total()), (1, 1, 1));
+        let next = counters.take().expect("one is left");
+        assert_eq!((next.slot(), next.get()), (1, 0));
+        assert!(counters.take().is_err());
+    }
+
+    #[test]
+    fn mapped_memory_is_used_in_its_own_stride_and_kept_alive() {
+        let words: Arc<[AtomicU32]> = (0..8).map(|_| AtomicU32::new(0)).collect();
+        let base = NonNull::from(&*words).cast();
+        // SAFETY: four zeroed words, eight bytes apart, kept alive by the clone of their owner.
+        let counters = unsafe { Counters::mapped(base, 8, 4, Box::new(Arc::clone(&words))) };
+        let taken: Vec<_> = (0..4).map(|_| counters.take().expect("free")).collect();
+        drop(counters);
+        for counter in &taken {
+            assert_eq!(counter.increment_below(5), Some(1));
+        }
+        let seen: Vec<_> = words.iter().map(|word| word.load(Relaxed)).collect();
+        assert_eq!(seen, [1, 0, 1, 0, 1, 0, 1, 0]);
+        // As a kernel program does it.
+        words[2].fetch_sub(1, Relaxed);
+        assert_eq!(taken[1].get(), 0);
+        taken.iter().filter(|c| c.slot() != 1).for_each(Counter::decrement);
+        drop(taken);
+        assert_eq!(Arc::strong_count(&words), 1, "the owner goes with the last counter");
+    }
+}

@@ -96,8 +96,12 @@ async fn every(instance: &Instance, interval: Duration, what: impl AsyncFn()) {
     loop {
         what().await;
         sleep_until(next).await;
-        // What took longer than the interval is not made up for.
-        next = (next + interval).max(Instant::now());
+        next += interval;
+        let now = Instant::now();
+        if next < now {
+            // What took longer than the interval is not made up for.
+            next = now + interval;
+        }
     }
 }
 
@@ -160,5 +164,209 @@ async fn read_metrics(instance: &Instance, scrape: &Scrape) {
             tracing::debug!(instance = instance.url, status, "no metrics page");
         }
         Err(error) => tracing::debug!(instance = instance.url, %error, "no metrics page"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Config, EndpointConfig},
+        fleet::{Counters, testing},
+        metrics::Metrics,
+    };
+    use arc_swap::ArcSwap;
+    use std::cell::Cell;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+        task::LocalSet,
+    };
+
+    /// An instance that answers health checks one at a time, as the test says.
+    struct Server(TcpListener);
+
+    impl Server {
+        async fn start() -> Self {
+            Self(TcpListener::bind("127.0.0.1:0").await.expect("loopback"))
+        }
+
+        fn url(&self) -> String {
+            format!("http://{}", self.0.local_addr().expect("bound"))
+        }
+
+        /// Takes the next check's connection, and reads its request.
+        async fn asked(&self) -> TcpStream {
+            let (mut stream, _) = self.0.accept().await.expect("a check");
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut head).await.expect("a request"), 0);
+            }
+            assert!(head.starts_with(b"GET /health HTTP/1.1\r\n"));
+            stream
+        }
+
+        /// Answers the next check.
+        async fn answer(&self, status: u16) {
+            let mut stream = self.asked().await;
+            let head = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.expect("the check waits");
+        }
+    }
+
+    fn config(urls: &[String], interval: u64) -> Config {
+        let mut config = testing::config(crate::fleet::Strategy::Random, 1, &vec![1.0; urls.len()]);
+        for (instance, url) in config.endpoints[0].variants[0].instances.iter_mut().zip(urls) {
+            instance.url = url.parse().expect("a valid URL");
+        }
+        config.health.interval = Duration::from_millis(interval);
+        config.health.timeout = Duration::from_secs(10);
+        config.scrape.interval = Duration::ZERO;
+        config
+    }
+
+    #[tokio::test]
+    async fn one_check_says_what_the_instance_answers() {
+        let server = Server::start().await;
+        let config = config(&[server.url()], 1000);
+        let health = config.health.clone();
+        let fleet = testing::fleet(config);
+        let instance = fleet.instances().next().expect("one").2;
+        let one = async |status| {
+            tokio::join!(check(instance, &health), server.answer(status));
+            instance.status().as_str()
+        };
+        // Anything but a 5xx is a sign of life.
+        for status in [200, 204, 301, 401, 404, 429] {
+            assert_eq!(one(status).await, "up");
+        }
+        assert_eq!([one(500).await, one(503).await, one(500).await], ["up", "up", "down"]);
+        assert_eq!([one(200).await, one(200).await], ["down", "up"]);
+    }
+
+    #[tokio::test]
+    async fn a_check_that_gets_no_answer_in_time_is_a_bad_one() {
+        let server = Server::start().await;
+        let config = config(&[server.url()], 1000);
+        let health = Health { timeout: Duration::from_millis(5), fall: 3, ..config.health.clone() };
+        let fleet = testing::fleet(config);
+        let instance = fleet.instances().next().expect("one").2;
+        for expected in ["up", "up", "down"] {
+            let mut stream = None;
+            tokio::join!(check(instance, &health), async { stream = Some(server.asked().await) });
+            assert_eq!(instance.status().as_str(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_instance_dies_and_comes_back_and_the_loop_follows_reloads() {
+        let (first, second) = (Server::start().await, Server::start().await);
+        let counters = Counters::heap(8);
+        let metrics = Metrics::new();
+        let build = |config: Config, previous: Option<&Fleet>| {
+            let fleet = Fleet::build(&Arc::new(config), previous, &counters, &metrics);
+            Arc::new(fleet.expect("enough counters"))
+        };
+        let current = Arc::new(ArcSwap::new(build(config(&[first.url()], 10), None)));
+        let (changed, fleets) = watch::channel(());
+        let local = LocalSet::new();
+        let get = {
+            let current = Arc::clone(&current);
+            move || current.load_full()
+        };
+        local.spawn_local(run(get, fleets));
+        let test = async {
+            let instance = Arc::clone(current.load().instances().next().expect("one").2);
+            // The check after the nth begins when the nth has been noted.
+            for _ in 0..2 {
+                first.answer(200).await;
+            }
+            for _ in 0..3 {
+                assert!(instance.available());
+                first.answer(500).await;
+            }
+            first.answer(200).await;
+            assert_eq!(instance.status().as_str(), "down");
+            first.answer(200).await;
+            first.answer(200).await;
+            assert_eq!(instance.status().as_str(), "up");
+
+            // A reload brings the second one in, and leaves the first one's care as it is.
+            let both = config(&[first.url(), second.url()], 10);
+            build(both, Some(&current.load())).replace(&current);
+            changed.send_replace(());
+            second.answer(200).await;
+            first.answer(200).await;
+
+            // A reload that takes the first one out ends its checks.
+            let only = config(&[second.url()], 10);
+            build(only, Some(&current.load())).replace(&current);
+            changed.send_replace(());
+            second.answer(200).await;
+            assert_eq!(instance.status().as_str(), "removed");
+            let more = Cell::new(0);
+            tokio::select! {
+                () = async { loop { first.asked().await; more.set(more.get() + 1); } } => {}
+                () = async { for _ in 0..20 { second.answer(200).await; } } => {}
+            }
+            assert!(more.get() <= 1, "at most the check that was under way");
+            drop(instance);
+
+            // Checks turned off: what they had found is forgotten.
+            let instance = Arc::clone(current.load().instances().next().expect("one").2);
+            testing::down(&instance);
+            let mut off = config(&[second.url()], 10);
+            off.health.active = false;
+            build(off, Some(&current.load())).replace(&current);
+            changed.send_replace(());
+            assert!(instance.available());
+            drop(changed);
+        };
+        local.run_until(test).await;
+        // With no more changes to come, the loop ends, and all its tasks with it.
+        local.await;
+    }
+
+    #[tokio::test]
+    async fn a_fleet_without_instances_or_endpoints_is_looked_after_too() {
+        for endpoints in [vec![], vec![EndpointConfig { name: "e".into(), variants: vec![] }]] {
+            let fleet = Arc::new(testing::fleet(Config { endpoints, ..Config::default() }));
+            let (changed, fleets) = watch::channel(());
+            drop(changed);
+            LocalSet::new().run_until(run(move || Arc::clone(&fleet), fleets)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_are_the_instance_s_own_and_do_not_drift() {
+        let fleet = testing::fleet(testing::config(crate::fleet::Strategy::Random, 1, &[1.0; 8]));
+        let interval = Duration::from_secs(10);
+        let mut places = Vec::new();
+        for (_, _, instance) in fleet.instances() {
+            let start = Instant::now();
+            let times = std::cell::RefCell::new(Vec::new());
+            let slow_once = Cell::new(true);
+            let work = every(instance, interval, async || {
+                times.borrow_mut().push(start.elapsed());
+                if times.borrow().len() == 3 && slow_once.replace(false) {
+                    tokio::time::sleep(Duration::from_secs(35)).await;
+                }
+            });
+            let _ = tokio::time::timeout(Duration::from_secs(80), work).await;
+            let times = times.into_inner();
+            assert_eq!(times[0], Duration::ZERO);
+            let place = times[1];
+            assert!((interval / 2..=interval).contains(&place), "{place:?}");
+            // The third one takes 35 s. The fourth follows at once, the fifth 10 s later.
+            let close = |a: Duration, b: Duration| a.abs_diff(b) < Duration::from_millis(5);
+            let expected = [10, 45, 55].map(|after| place + Duration::from_secs(after));
+            for (time, expected) in times[2..].iter().zip(expected) {
+                assert!(close(*time, expected), "{times:?}");
+            }
+            places.push(place);
+        }
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 8, "not all at once");
     }
 }

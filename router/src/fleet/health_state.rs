@@ -158,11 +158,17 @@ struct History {
     cause: Option<FailureKind>,
 }
 
-/// Milliseconds since this process first asked. The clock never jumps: it is not the time of day.
+/// Milliseconds since about when this process first asked. The clock never jumps: it is not the
+/// time of day.
 fn now() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = *START.get_or_init(Instant::now);
-    u64::try_from(Instant::now().saturating_duration_since(start).as_millis()).unwrap_or(u64::MAX)
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    let start = START.get_or_init(|| {
+        // A little earlier, for clocks that tests have stopped before this moment.
+        let now = std::time::Instant::now();
+        now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
+    });
+    let since = Instant::now().into_std().saturating_duration_since(*start);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl HealthState {
@@ -297,5 +303,188 @@ impl HealthState {
         }
         self.set(Status::DOWN, true);
         Some(Change::Down)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    fn settings() -> Settings {
+        Settings {
+            eject_after: 3,
+            eject_for: Duration::from_secs(5),
+            eject_max: Duration::from_secs(60),
+            ..crate::config::Config::default().health
+        }
+    }
+
+    fn state(settings: Settings) -> HealthState {
+        HealthState::new(true, false, Arc::new(settings))
+    }
+
+    fn fail(state: &HealthState, times: u32) -> Option<u64> {
+        let mut ejected = None;
+        for _ in 0..times {
+            ejected = ejected.or(state.note_failure(FailureKind::Status));
+        }
+        ejected.map(|length| length.as_secs())
+    }
+
+    #[test]
+    fn checks_take_out_after_fall_and_bring_back_after_rise() {
+        let state = state(settings());
+        assert!(state.available(), "an instance is taken for well");
+        assert_eq!(state.note_check(Check::Good), None);
+        assert_eq!(state.note_check(Check::Unreachable), None);
+        assert_eq!(state.note_check(Check::Bad), None);
+        assert_eq!(state.note_check(Check::Good), None, "one good check starts the count anew");
+        assert_eq!(state.note_check(Check::Bad), None);
+        assert_eq!(state.note_check(Check::Bad), None);
+        assert!(state.available());
+        assert_eq!(state.note_check(Check::Bad), Some(Change::Down));
+        assert_eq!((state.available(), state.status().as_str()), (false, "down"));
+        assert_eq!(state.note_check(Check::Bad), None);
+        assert_eq!(state.note_check(Check::Good), None);
+        assert_eq!(state.note_check(Check::Bad), None, "one good check is not enough");
+        assert_eq!(state.note_check(Check::Good), None);
+        assert_eq!(state.note_check(Check::Good), Some(Change::Up));
+        assert!(state.available());
+    }
+
+    #[test]
+    fn dead_from_the_start_is_out_at_once_and_slow_from_the_start_is_not() {
+        let dead = state(settings());
+        assert_eq!(dead.note_check(Check::Unreachable), Some(Change::Down));
+        let slow = state(settings());
+        assert_eq!(slow.note_check(Check::Bad), None);
+        assert!(slow.available());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ejections_grow_up_to_their_limit_and_end_by_themselves() {
+        let state = state(settings());
+        assert_eq!(fail(&state, 2), None);
+        state.note_success();
+        assert_eq!(fail(&state, 2), None, "a success starts the count anew");
+        assert_eq!(fail(&state, 1), Some(5));
+        for seconds in [5, 10, 20, 40, 60, 60] {
+            assert_eq!(state.status().as_str(), "ejected");
+            assert_eq!(fail(&state, 10), None, "what was under way says nothing new");
+            advance(Duration::from_secs(seconds) - Duration::from_millis(1)).await;
+            assert!(!state.available());
+            advance(Duration::from_millis(2)).await;
+            assert!(state.available(), "after {seconds} s");
+            // On probation, one failure is enough.
+            assert_eq!(fail(&state, 1), Some((seconds * 2).min(60)));
+        }
+        advance(Duration::from_secs(61)).await;
+        state.note_success();
+        assert!(state.available());
+        state.note_success();
+        // `rise` successes, and all is forgiven.
+        assert_eq!(fail(&state, 2), None);
+        assert_eq!(fail(&state, 1), Some(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_ejections_overflow_nothing() {
+        let state = state(Settings { eject_max: Duration::from_secs(86_400), ..settings() });
+        assert_eq!(fail(&state, 3), Some(5));
+        for _ in 0..100 {
+            advance(Duration::from_secs(86_401)).await;
+            assert!(fail(&state, 1).is_some_and(|seconds| seconds <= 86_400));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn good_checks_cure_a_lost_connection_but_not_failing_answers() {
+        let lost = state(settings());
+        let failing = state(settings());
+        for _ in 0..3 {
+            lost.note_failure(FailureKind::Connect);
+            failing.note_failure(FailureKind::Status);
+        }
+        for _ in 0..2 {
+            assert_eq!((lost.available(), failing.available()), (false, false));
+            lost.note_check(Check::Good);
+            failing.note_check(Check::Good);
+        }
+        assert_eq!((lost.available(), failing.available()), (true, false));
+    }
+
+    #[test]
+    fn ejection_can_be_turned_off() {
+        let state = state(Settings { eject_after: 0, ..settings() });
+        assert_eq!(fail(&state, 1000), None);
+        assert!(state.available());
+    }
+
+    #[test]
+    fn a_client_s_mistake_is_not_the_instance_s() {
+        for status in [200, 301, 400, 401, 404, 408, 422, 429, 499] {
+            assert_eq!(FailureKind::of_status(status), None);
+        }
+        for status in [500, 502, 503, 504, 529, 599] {
+            assert_eq!(FailureKind::of_status(status), Some(FailureKind::Status));
+        }
+    }
+
+    #[test]
+    fn turning_checks_off_forgets_what_they_found() {
+        let state = state(settings());
+        assert_eq!(state.note_check(Check::Unreachable), Some(Change::Down));
+        let off = Arc::new(Settings { active: false, ..settings() });
+        state.configure(&off, false, false);
+        assert!(state.available());
+        assert_eq!(state.note_check(Check::Unreachable), None, "a late check changes nothing");
+        assert!(state.available());
+    }
+
+    #[test]
+    fn what_the_configuration_says_and_what_checks_find_do_not_mix() {
+        let settings = Arc::new(settings());
+        let state = HealthState::new(false, true, Arc::clone(&settings));
+        assert_eq!(state.status().as_str(), "draining");
+        state.configure(&settings, false, false);
+        assert_eq!(state.status().as_str(), "unresolved");
+        state.set_resolved(true);
+        assert_eq!(state.status().as_str(), "up");
+        assert_eq!(state.note_check(Check::Unreachable), Some(Change::Down));
+        state.configure(&settings, true, true);
+        assert_eq!((state.status().as_str(), state.status().leaving()), ("removed", true));
+        assert_eq!(state.note_check(Check::Good), None);
+        assert_eq!(state.note_check(Check::Good), Some(Change::Up));
+        assert!(!state.available());
+        state.configure(&settings, false, false);
+        assert!(state.available());
+    }
+
+    #[test]
+    fn notes_from_many_threads_leave_a_state_that_recovers() {
+        let state = state(Settings { eject_for: Duration::from_millis(10), ..settings() });
+        std::thread::scope(|scope| {
+            for seed in 0..8 {
+                let state = &state;
+                scope.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(seed);
+                    for _ in 0..10_000 {
+                        match rng.u8(..4) {
+                            0 => drop(state.note_failure(FailureKind::Reset)),
+                            1 => state.note_success(),
+                            2 => drop(state.note_check(Check::Bad)),
+                            _ => drop(state.note_check(Check::Good)),
+                        }
+                    }
+                });
+            }
+        });
+        for _ in 0..3 {
+            state.note_check(Check::Good);
+            state.note_success();
+        }
+        assert!(state.available());
+        assert!(!state.tarnished.load(Relaxed));
     }
 }

@@ -180,3 +180,79 @@ impl fmt::Display for Host {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn urls_have_one_normal_form() {
+        let normal = |text: &str| {
+            let url = InstanceUrl::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            (url.as_str().to_owned(), url.authority().to_owned(), url.literal())
+        };
+        let of = |authority: &str| {
+            (format!("http://{authority}"), authority.to_owned(), authority.parse().ok())
+        };
+        assert_eq!(normal("http://10.0.0.11:8000"), of("10.0.0.11:8000"));
+        assert_eq!(normal("http://10.0.0.11:8000/"), of("10.0.0.11:8000"));
+        assert_eq!(normal("HTTP://GPU-1.Example:08000"), of("gpu-1.example:8000"));
+        assert_eq!(normal("http://gpu_1"), of("gpu_1:80"));
+        assert_eq!(normal("http://gpu.example.:80"), of("gpu.example.:80"));
+        assert_eq!(normal("http://[::1]:8000"), of("[::1]:8000"));
+        assert_eq!(normal("http://[2001:DB8:0:0::0001]"), of("[2001:db8::1]:80"));
+        assert_eq!(normal("http://localhost:8000").2, None);
+    }
+
+    #[test]
+    fn what_is_no_instance_url_is_refused_with_advice() {
+        let advice = |text: &str| InstanceUrl::parse(text).expect_err(text).to_string();
+        assert!(advice("https://gpu:8000").contains("TLS"));
+        assert!(advice("HTTPS://gpu").contains("TLS"));
+        for text in ["", "gpu:8000", "ftp://gpu", "http:/gpu", "htt\u{e9}p://x", "10.0.0.1:80"] {
+            assert!(advice(text).contains("does not begin with http://"), "{text}");
+        }
+        assert!(advice("http://gpu:8000/v1").contains("has a path"));
+        assert!(advice("http://gpu//").contains("has a path"));
+        assert!(advice("http://gpu?x").contains("a query"));
+        assert!(advice("http://gpu#x").contains("fragment"));
+        assert!(advice("http://user:secret@gpu").contains("a user name"));
+        for host in [
+            "",
+            ":80",
+            "a b",
+            "-gpu",
+            "gpu-",
+            "a..b",
+            ".",
+            "1.2.3",
+            "256.1.1.1",
+            "10.0.0.1.",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[gpu]",
+            "[fe80::1%eth0]",
+            "g\u{e9}",
+            "a\r\nb",
+        ] {
+            let error = InstanceUrl::parse(&format!("http://{host}")).expect_err(host);
+            assert!(matches!(error, UrlError::Host(_) | UrlError::Port(_)), "{host}: {error}");
+        }
+        for port in ["", "0", "65536", "+80", "-1", "8e1", "80 ", "80:80"] {
+            let error = InstanceUrl::parse(&format!("http://gpu:{port}")).expect_err(port);
+            assert!(matches!(error, UrlError::Port(_)), "{port}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_normal_forms_are_stable(text in "(http://)?[ -~\\[\\]:]{0,40}") {
+            if let Ok(url) = InstanceUrl::parse(&text) {
+                prop_assert_eq!(InstanceUrl::parse(url.as_str()), Ok(url.clone()));
+                prop_assert!(url.authority().bytes().all(|b| b.is_ascii_graphic()));
+            }
+        }
+    }
+}

@@ -96,3 +96,73 @@ fn pick<'a>(
     }
     choice
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::{
+        Fleet,
+        testing::{config, down, fleet},
+    };
+
+    /// An endpoint with the variants `a`, `b`, `c` of these weights, one instance each.
+    fn endpoint(weights: [f64; 3]) -> Fleet {
+        let mut config = config(Strategy::Random, 1, &[1.0]);
+        let template = config.endpoints[0].variants[0].clone();
+        config.endpoints[0].variants = weights
+            .into_iter()
+            .zip(["a", "b", "c"])
+            .map(|(weight, name)| {
+                let mut variant = template.clone();
+                (variant.weight, variant.name) = (weight, name.into());
+                variant
+            })
+            .collect();
+        fleet(config)
+    }
+
+    fn shares(endpoint: &Endpoint) -> [usize; 3] {
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut counts = [0; 3];
+        for _ in 0..10_000 {
+            let variant = endpoint.pick_variant(None, &mut rng).expect("there are three");
+            counts[usize::from(variant.name.as_bytes()[0] - b'a')] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn variants_get_their_weight_s_share() {
+        let fleet = endpoint([7.0, 2.0, 1.0]);
+        let [a, b, c] = shares(&fleet.endpoints()[0]);
+        assert!((6800..7200).contains(&a), "{a}");
+        assert!((1850..2150).contains(&b), "{b}");
+        assert!((850..1150).contains(&c), "{c}");
+    }
+
+    #[test]
+    fn a_named_variant_is_that_one_or_an_error() {
+        let fleet = endpoint([1e6, 1.0, 1e-6]);
+        let endpoint = &fleet.endpoints()[0];
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut pick = |name: &[u8]| endpoint.pick_variant(Some(name), &mut rng);
+        assert_eq!(pick(b"c").expect("there is one").name, "c");
+        for name in [&b"d"[..], b"C", b"", b"c ", b"\xff"] {
+            assert_eq!(pick(name).expect_err("there is none"), UnknownVariant);
+        }
+        down(&endpoint.variants[2].instances[0]);
+        assert_eq!(pick(b"c").expect("dead, but asked for").name, "c");
+    }
+
+    #[test]
+    fn a_variant_that_cannot_serve_gives_its_share_to_the_others() {
+        let fleet = endpoint([1.0, 1.0, 2.0]);
+        let endpoint = &fleet.endpoints()[0];
+        down(&endpoint.variants[2].instances[0]);
+        let [a, b, c] = shares(endpoint);
+        assert!(c == 0 && (4800..5200).contains(&a) && a + b == 10_000);
+        endpoint.variants.iter().take(2).for_each(|v| down(&v.instances[0]));
+        let [a, b, c] = shares(endpoint);
+        assert!(c > a && c > b, "with none well, all are tried: {a} {b} {c}");
+    }
+}
