@@ -1,5 +1,9 @@
 //! The machine that measurements run on.
 
+pub mod cpu;
+pub mod daemon;
+pub mod memory;
+
 use std::{io, net::SocketAddr};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,4 +30,17 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(8192)
+}
+
+/// The machine in one line, for the head of a report.
+pub fn describe() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+        .map_or("unknown processor", |(_, model)| model.trim());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("{cores} cores ({model}), Linux {}", kernel.trim())
 }

@@ -1,0 +1,102 @@
+//! The benchmarks; `cargo xtask bench` builds everything in release mode and runs this.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use bench::{
+    machine,
+    report::Table,
+    suite::{
+        decision, goals, relay,
+        target::{Programs, Target},
+    },
+};
+use clap::{Parser, ValueEnum};
+use serde_json::json;
+
+/// Measures the gateway beside nginx, HAProxy and no gateway at all, on loopback.
+///
+/// Prints tables in Markdown and holds them against the project's goals; the same goes to
+/// `bench/results/` together with all figures as JSON. Processes that it starts end with it.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    /// What to measure.
+    #[arg(value_enum, default_values_t = [Suite::Decision, Suite::Relay])]
+    suites: Vec<Suite>,
+    /// Targets of the relay benchmark.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Target::value_variants().to_vec())]
+    targets: Vec<Target>,
+    /// Rounds of the relay benchmark; every target has its turn in each.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seconds that each load of the relay benchmark is measured.
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Streams that are open when memory is looked at.
+    #[arg(long, default_value_t = 5_000)]
+    held: usize,
+    /// Where the results go.
+    #[arg(long, default_value = "bench/results")]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// The cost of choosing an instance.
+    Decision,
+    /// The cost of passing through.
+    Relay,
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    machine::raise_open_files()?;
+    let mut tables: Vec<Table> = Vec::new();
+    let mut goals = Vec::new();
+    let mut notes = Vec::new();
+    let mut figures = json!({"machine": machine::describe()});
+    if cli.suites.contains(&Suite::Decision) {
+        eprintln!("decision");
+        let cases = decision::run(Duration::from_millis(200))?;
+        tables.push(decision::table(&cases));
+        goals.extend(goals::decision(&cases));
+        figures["decision"] = json!(cases);
+    }
+    if cli.suites.contains(&Suite::Relay) {
+        let options = relay::Options {
+            targets: cli.targets.clone(),
+            rounds: cli.rounds as usize,
+            seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
+            held: cli.held,
+        };
+        let directory = tempfile::tempdir()?;
+        let results = relay::run(&Programs::find()?, &options, directory.path())?;
+        tables.extend(results.tables(&options.targets));
+        goals.extend(goals::relay(&results));
+        notes.extend(results.failures());
+        figures["relay"] = json!(results);
+    }
+    figures["goals"] = json!(goals);
+
+    let mut text = format!("{}\n\n", machine::describe());
+    for table in &tables {
+        text += &format!("{table}\n");
+    }
+    for (title, lines) in
+        [("Goals", goals.iter().map(ToString::to_string).collect()), ("Failures", notes)]
+    {
+        let lines: Vec<String> = lines;
+        if !lines.is_empty() {
+            text += &format!("### {title}\n\n");
+            text += &lines.iter().map(|line| format!("- {line}\n")).collect::<String>();
+            text.push('\n');
+        }
+    }
+    print!("{text}");
+    fs::create_dir_all(&cli.out).with_context(|| cli.out.display().to_string())?;
+    fs::write(cli.out.join("bench.md"), &text)?;
+    fs::write(cli.out.join("bench.json"), serde_json::to_string_pretty(&figures)?)?;
+    eprintln!("also in {}", cli.out.display());
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! What it costs to decide where a request goes, beside parsing the same body into a tree.
+//!
+//! Measured is what the gateway does per request: scan the body in pieces of the size that it reads,
+//! make the key, choose among seven instances and give the ticket back. Everything is in the
+//! processor's caches, for the parser as well.
+
+use std::{
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use router::{
+    config::{self, Config},
+    fleet::{Counters, Fleet, Variant},
+    metrics::Metrics,
+    net::SCRATCH,
+    prefix::{self, Api, KeyParts, Scanner},
+    routing,
+};
+use serde::Serialize;
+
+use crate::report::{Table, median, number};
+
+/// The prefix lengths that are measured.
+pub const PREFIX_LENGTHS: [usize; 3] = [1_024, 4_096, 65_536];
+/// The sizes of bodies that are measured, in bytes.
+pub const BODY_SIZES: [usize; 5] = [4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20];
+/// Instances to choose from.
+const INSTANCES: usize = 7;
+
+/// One body, decided and parsed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Case {
+    /// `openai` or `invoke`.
+    pub api: &'static str,
+    /// Bytes of the body.
+    pub body_bytes: usize,
+    /// Units of the prefix.
+    pub prefix_length: usize,
+    /// Microseconds of a decision.
+    pub decision_us: Timing,
+    /// Microseconds of `serde_json::from_slice::<Value>`, the tree's destruction included.
+    pub parse_us: Timing,
+}
+
+/// Microseconds of an operation.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Timing {
+    /// The best of many batches.
+    pub min: f64,
+    /// The middle one.
+    pub median: f64,
+}
+
+impl Case {
+    /// How many times cheaper the decision is.
+    pub fn ratio(&self) -> f64 {
+        self.parse_us.median / self.decision_us.median
+    }
+}
+
+/// Measures all sizes and lengths, each for `time`.
+///
+/// # Errors
+/// When the gateway refuses the fleet.
+pub fn run(time: Duration) -> anyhow::Result<Vec<Case>> {
+    let variant = variant()?;
+    let mut cases = Vec::new();
+    for body_bytes in BODY_SIZES {
+        let body = chat(body_bytes);
+        let parse_us = timing(time, || {
+            let value: serde_json::Value = serde_json::from_slice(&body).expect("made as JSON");
+            black_box(value);
+        });
+        for (name, api) in [("openai", Api::ChatCompletions), ("invoke", Api::Invocations)] {
+            for prefix_length in PREFIX_LENGTHS {
+                let mut rng = fastrand::Rng::with_seed(7);
+                let decision_us =
+                    timing(time, || decide(&variant, api, prefix_length, &body, &mut rng));
+                cases.push(Case { api: name, body_bytes, prefix_length, decision_us, parse_us });
+            }
+        }
+    }
+    Ok(cases)
+}
+
+fn decide(variant: &Variant, api: Api, prefix_length: usize, body: &[u8], rng: &mut fastrand::Rng) {
+    let mut scanner = Scanner::new(api, prefix_length);
+    for piece in black_box(body).chunks(SCRATCH) {
+        if scanner.feed(piece) {
+            break;
+        }
+    }
+    let prefix = scanner.finish();
+    let key = prefix::key(&KeyParts {
+        endpoint: "default",
+        variant: &variant.name,
+        tenant: prefix.cache_key.as_deref(),
+        model: prefix.model.as_deref(),
+        kind: prefix.kind,
+        prefix: &prefix.text,
+    });
+    let choice = routing::choose(variant, Some(key), &[], rng).expect("instances that serve");
+    black_box(&choice);
+}
+
+fn variant() -> anyhow::Result<Arc<Variant>> {
+    let backends = (1..=INSTANCES).map(|n| format!("http://10.0.0.{n}:8000"));
+    let mut toml =
+        String::from("[[endpoint]]\nname = \"default\"\n[[endpoint.variant]]\nname = \"v\"\n");
+    for url in backends {
+        toml += &format!("[[endpoint.variant.instance]]\nurl = \"{url}\"\n");
+    }
+    let config: Config = config::parse("bench.toml", &toml)?;
+    let fleet = Fleet::build(&Arc::new(config), None, &Counters::heap(64), &Metrics::new())?;
+    let endpoint = fleet.default_endpoint().expect("the one endpoint");
+    Ok(endpoint.variants[0].clone())
+}
+
+/// A chat as it grows: a system prompt and many turns, with the escapes that texts have. The model
+/// comes last, as some clients send it, which makes the scanner go all the way.
+fn chat(bytes: usize) -> Vec<u8> {
+    const TURN: &str = "Let us look at the second point again.\\n\\nThe figures say that a \
+        \\\"warm\\\" cache answers in a tenth of the time; what does that mean for a fleet of hosts? \
+        Answer in full sentences, name your sources, and keep to the facts that were given before. ";
+    let tail = r#"],"temperature":0.7,"stream":true,"model":"m"}"#;
+    let mut body = String::from(r#"{"messages":[{"role":"system","content":""#);
+    while body.len() < 2_000.min(bytes / 2) {
+        body += TURN;
+    }
+    body += "\"}";
+    let mut user = true;
+    while body.len() + tail.len() + TURN.len() + 64 < bytes {
+        let role = if user { "user" } else { "assistant" };
+        body += &format!(r#",{{"role":"{role}","content":"{TURN}"}}"#);
+        user = !user;
+    }
+    let filler = bytes.saturating_sub(body.len() + tail.len() + 30);
+    body += &format!(r#",{{"role":"user","content":"{}"}}"#, "x".repeat(filler.saturating_sub(1)));
+    body += tail;
+    body.into_bytes()
+}
+
+/// Runs `work` in batches for about `time`.
+fn timing(time: Duration, mut work: impl FnMut()) -> Timing {
+    let start = Instant::now();
+    work();
+    let once = start.elapsed().max(Duration::from_nanos(50));
+    // Batches of about a millisecond, so that the clock costs nothing.
+    let batch = (Duration::from_millis(1).as_nanos() / once.as_nanos()).clamp(1, 100_000) as u32;
+    let mut batches = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < time || batches.len() < 5 {
+        let begin = Instant::now();
+        for _ in 0..batch {
+            work();
+        }
+        batches.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(batch));
+    }
+    let min = batches.iter().copied().fold(f64::INFINITY, f64::min);
+    Timing { min, median: median(batches) }
+}
+
+/// The table of all cases.
+pub fn table(cases: &[Case]) -> Table {
+    let head =
+        ["API", "body", "prefix", "decision median", "min", "parse median", "parse / decision"];
+    let mut table = Table::new("Deciding, and parsing the same body (us)", head);
+    for case in cases {
+        table.row([
+            case.api.to_owned(),
+            format!("{} KiB", case.body_bytes >> 10),
+            number(case.prefix_length as f64),
+            number(case.decision_us.median),
+            number(case.decision_us.min),
+            number(case.parse_us.median),
+            number(case.ratio()),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_json_of_the_size_asked_for() {
+        for size in BODY_SIZES {
+            let body = chat(size);
+            assert!(body.len().abs_diff(size) <= 16, "{} {size}", body.len());
+            let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(value["model"], "m");
+        }
+    }
+
+    #[test]
+    fn a_decision_can_be_made() {
+        let variant = variant().unwrap();
+        decide(&variant, Api::ChatCompletions, 1024, &chat(4096), &mut fastrand::Rng::new());
+    }
+}

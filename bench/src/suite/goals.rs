@@ -1,0 +1,142 @@
+//! What the project promises, beside what was measured.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    decision::Case,
+    relay::{Results, Scenario},
+    target::Target,
+};
+use crate::report::number;
+
+/// A promise and how it stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// What is compared.
+    pub what: String,
+    /// What was measured.
+    pub measured: f64,
+    /// What it may be at most.
+    pub limit: f64,
+}
+
+impl Goal {
+    fn new(what: impl Into<String>, measured: f64, limit: f64) -> Self {
+        Self { what: what.into(), measured, limit }
+    }
+
+    /// Whether it is kept; figures within a twentieth of the limit are as good as on it.
+    pub fn verdict(&self) -> &'static str {
+        match self.measured {
+            measured if measured <= self.limit => "met",
+            measured if measured <= self.limit * 1.05 => "met within noise",
+            _ => "missed",
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, measured, limit } = self;
+        write!(
+            f,
+            "{what}: {} (goal: at most {}): {}",
+            number(*measured),
+            number(*limit),
+            self.verdict()
+        )
+    }
+}
+
+/// Decision cost against parsing, and against the size of the body.
+pub fn decision(cases: &[Case]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let find = |api: &str, kib: usize, prefix: usize| {
+        cases.iter().find(|case| {
+            case.api == api && case.body_bytes == kib << 10 && case.prefix_length == prefix
+        })
+    };
+    if let Some(case) = find("openai", 32, 4_096) {
+        let ratio = case.decision_us.median / case.parse_us.median;
+        goals.push(Goal::new("decision vs parse, 32 KiB chat, prefix 4096", ratio, 0.05));
+    }
+    if let Some((small, large)) = find("invoke", 32, 4_096).zip(find("invoke", 1024, 4_096)) {
+        let ratio = large.decision_us.median / small.decision_us.median;
+        goals.push(Goal::new("decision on the Invoke API, 1 MiB vs 32 KiB", ratio, 1.0));
+    }
+    goals
+}
+
+/// The relay's goals, as far as the targets they compare were measured.
+pub fn relay(results: &Results) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for (scenario, name) in
+        [(Scenario::Paced100, "100 streams"), (Scenario::Paced1000, "1,000 streams")]
+    {
+        let figures = paced(results, scenario);
+        for (figure, of) in &figures {
+            if let Some((own, nginx)) = of(Target::Userspace).zip(of(Target::Nginx)) {
+                let what = format!("userspace vs nginx, {name}, {figure}");
+                goals.push(Goal::new(what, own / nginx, 1.0));
+            }
+        }
+        for (figure, of) in &figures {
+            auto_goal(&mut goals, &format!("{name}, {figure}"), of);
+        }
+    }
+    for (scenario, name) in [(Scenario::Flood, "chunked"), (Scenario::FloodLength, "sized")] {
+        let of = |target| results.streams_median(target, scenario, |run| run.cost.own_us);
+        if let Some((sockmap, userspace)) = of(Target::Sockmap).zip(of(Target::Userspace)) {
+            let what = format!("sockmap vs userspace, 16 KiB writes, {name}, CPU per write");
+            goals.push(Goal::new(what, sockmap / userspace, 0.8));
+        }
+        auto_goal(&mut goals, &format!("16 KiB writes, {name}, CPU per write"), &of);
+        // A rate: the inverse is what may not grow.
+        let time = |target| {
+            let rate = results.streams_median(target, scenario, |run| {
+                run.client.events as f64 / run.client.seconds
+            });
+            rate.map(|rate| 1.0 / rate)
+        };
+        auto_goal(&mut goals, &format!("16 KiB writes, {name}, time per write"), &time);
+    }
+    for target in [Target::Userspace, Target::Sockmap, Target::Auto] {
+        if let Some(pss) = results.memory_median(target, |memory| memory.pss) {
+            let what = format!("{}, KiB per open stream", target.name());
+            goals.push(Goal::new(what, pss / 1024.0, 24.0));
+        }
+    }
+    goals
+}
+
+type Figure<'a> = (&'static str, Box<dyn Fn(Target) -> Option<f64> + 'a>);
+
+fn paced(results: &Results, scenario: Scenario) -> [Figure<'_>; 3] {
+    [
+        (
+            "chunk p50",
+            Box::new(move |t| results.streams_median(t, scenario, |run| run.client.transit_us.p50)),
+        ),
+        (
+            "chunk p99",
+            Box::new(move |t| results.streams_median(t, scenario, |run| run.client.transit_us.p99)),
+        ),
+        (
+            "CPU per chunk",
+            Box::new(move |t| results.streams_median(t, scenario, |run| run.cost.own_us)),
+        ),
+    ]
+}
+
+/// `auto` may not be worse than the better of the engines it chooses from.
+fn auto_goal(goals: &mut Vec<Goal>, what: &str, of: &dyn Fn(Target) -> Option<f64>) {
+    let (Some(auto), Some(userspace), Some(sockmap)) =
+        (of(Target::Auto), of(Target::Userspace), of(Target::Sockmap))
+    else {
+        return;
+    };
+    let what = format!("auto vs the better engine, {what}");
+    goals.push(Goal::new(what, auto / userspace.min(sockmap), 1.0));
+}

@@ -1,0 +1,10 @@
+//! The comparisons.
+//!
+//! [`decision`] is what choosing an instance costs; [`relay`] is what passing through a gateway
+//! costs, beside nginx and HAProxy; [`routing`] is what choosing by prefix is worth. [`goals`] holds
+//! the results against what the project promises.
+
+pub mod decision;
+pub mod goals;
+pub mod relay;
+pub mod target;

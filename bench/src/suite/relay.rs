@@ -1,0 +1,415 @@
+//! What it costs to pass through a gateway: time, processor, memory.
+//!
+//! Every target runs alone, freshly started, on loopback; the targets take turns within a round, so
+//! that what the machine does meanwhile hits all of them. Figures are medians over the rounds.
+
+use std::{cell::RefCell, net::SocketAddr, path::Path, time::Duration};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::target::{Programs, Running, Target};
+use crate::{
+    load::relay::{self, Answers, Load, Requests, Streams},
+    machine::{
+        cpu::{Sample, Used},
+        memory::Memory,
+    },
+    report::{Table, median, number},
+};
+
+/// What is measured, and for how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which targets.
+    pub targets: Vec<Target>,
+    /// Times that every target has its turn.
+    pub rounds: usize,
+    /// How long each load is measured.
+    pub seconds: Duration,
+    /// Streams that are open when memory is looked at.
+    pub held: usize,
+}
+
+/// A load with open streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scenario {
+    /// 100 streams, an event of 200 bytes every 10 ms.
+    Paced100,
+    /// 1,000 streams, an event of 200 bytes every 20 ms.
+    Paced1000,
+    /// 8 streams of chunks of 16 KiB, as fast as they go.
+    Flood,
+    /// The same with a content length.
+    FloodLength,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Paced100, Self::Paced1000, Self::Flood, Self::FloodLength];
+
+    /// What it is, for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Paced100 => "100 streams, a chunk of 200 bytes every 10 ms",
+            Self::Paced1000 => "1,000 streams, a chunk of 200 bytes every 20 ms",
+            Self::Flood => "8 streams of 16 KiB chunks, flat out",
+            Self::FloodLength => "8 streams of 16 KiB writes with a content length, flat out",
+        }
+    }
+
+    /// Whether it asks how much goes through, rather than how quickly.
+    pub fn is_flood(self) -> bool {
+        matches!(self, Self::Flood | Self::FloodLength)
+    }
+
+    fn load(self, seconds: Duration) -> Load {
+        let (streams, size, gap_us) = match self {
+            Self::Paced100 => (100, 200, 10_000),
+            Self::Paced1000 => (1_000, 200, 20_000),
+            Self::Flood | Self::FloodLength => (8, 16 << 10, 0),
+        };
+        let chunked = self != Self::FloodLength;
+        let warm_up = Duration::from_millis(500);
+        Load { streams, size, gap_us, chunked, warm_up, measure: seconds }
+    }
+}
+
+/// Processor time per event or request, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Cost {
+    /// Of the whole machine, whatever else it did.
+    pub machine_us: f64,
+    /// Of client, gateway, backend and the kernel's threads.
+    pub own_us: f64,
+}
+
+impl Cost {
+    fn of(used: Used, events: u64) -> Self {
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / events.max(1) as f64;
+        Self { machine_us: each(used.machine), own_us: each(used.own) }
+    }
+}
+
+/// One load on one target in one round.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamsRun {
+    /// The target.
+    pub target: Target,
+    /// The round, from 0.
+    pub round: usize,
+    /// The load.
+    pub scenario: Scenario,
+    /// What the client saw.
+    pub client: Streams,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// Short requests on one target in one round.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestsRun {
+    /// The target.
+    pub target: Target,
+    /// The round, from 0.
+    pub round: usize,
+    /// What the client saw.
+    pub client: Answers,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// Memory of one target with many open streams.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryRun {
+    /// The target.
+    pub target: Target,
+    /// The round, from 0.
+    pub round: usize,
+    /// Streams that were open.
+    pub open: usize,
+    /// Bytes per open stream more than without them. The kernel's part is of the whole machine, so
+    /// that of `direct` is to be taken off.
+    pub each: Memory,
+    /// Why not all could be opened.
+    pub failure: Option<String>,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Results {
+    /// Open streams.
+    pub streams: Vec<StreamsRun>,
+    /// Short requests.
+    pub requests: Vec<RequestsRun>,
+    /// Memory.
+    pub memory: Vec<MemoryRun>,
+}
+
+/// Measures; says on standard error how far it is.
+///
+/// # Errors
+/// When a program is missing or a measurement cannot be made at all.
+pub fn run(programs: &Programs, options: &Options, directory: &Path) -> anyhow::Result<Results> {
+    let mut results = Results::default();
+    for round in 0..options.rounds {
+        for &target in &options.targets {
+            eprintln!("relay: round {} of {}, {}", round + 1, options.rounds, target.name());
+            measure(programs, options, directory, target, round, &mut results)
+                .with_context(|| format!("measuring {}", target.name()))?;
+        }
+    }
+    Ok(results)
+}
+
+fn measure(
+    programs: &Programs,
+    options: &Options,
+    directory: &Path,
+    target: Target,
+    round: usize,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let (backend, address) = programs.backend(directory)?;
+    let running = target.start(programs, address, directory)?;
+    // Memory first, while the processes are fresh.
+    results.memory.push(memory(&running, target, round, options.held)?);
+    drop(running);
+
+    let running = target.start(programs, address, directory)?;
+    let mut pids = running.pids()?;
+    pids.extend([backend.pid(), std::process::id()]);
+    let meter = Meter::new(pids);
+    for scenario in Scenario::ALL {
+        let load = scenario.load(options.seconds);
+        let client = relay::streams(running.address, load, || meter.begin(), || meter.end())?;
+        let cost = Cost::of(meter.used()?, client.events);
+        results.streams.push(StreamsRun { target, round, scenario, client, cost });
+    }
+    let load = Requests {
+        connections: 16,
+        gap_us: 10_000,
+        warm_up: Duration::from_millis(500),
+        measure: options.seconds,
+    };
+    let client = relay::requests(running.address, load, || meter.begin(), || meter.end())?;
+    let cost = Cost::of(meter.used()?, client.answers);
+    results.requests.push(RequestsRun { target, round, client, cost });
+    Ok(())
+}
+
+fn memory(
+    running: &Running,
+    target: Target,
+    round: usize,
+    count: usize,
+) -> anyhow::Result<MemoryRun> {
+    // What is made once, at the first request, is no stream's.
+    warm_up(running.address)?;
+    let pids = running.pids()?;
+    let before = Memory::of(&pids)?;
+    let after = RefCell::new(None);
+    let held = relay::hold(running.address, count, || {
+        *after.borrow_mut() = Some(Memory::of(&pids));
+    })?;
+    let after = after.into_inner().context("the streams were looked at")??;
+    Ok(MemoryRun {
+        target,
+        round,
+        open: held.open,
+        each: (after - before).each(held.open),
+        failure: held.first_failure,
+    })
+}
+
+fn warm_up(address: SocketAddr) -> std::io::Result<()> {
+    let load = Requests {
+        connections: 8,
+        gap_us: 0,
+        warm_up: Duration::from_millis(200),
+        measure: Duration::from_millis(1),
+    };
+    relay::requests(address, load, || {}, || {}).map(drop)
+}
+
+/// Takes samples at the edges of what is measured.
+struct Meter {
+    pids: Vec<u32>,
+    begin: RefCell<Option<std::io::Result<Sample>>>,
+    end: RefCell<Option<std::io::Result<Sample>>>,
+}
+
+impl Meter {
+    fn new(pids: Vec<u32>) -> Self {
+        Self { pids, begin: RefCell::default(), end: RefCell::default() }
+    }
+
+    fn begin(&self) {
+        *self.begin.borrow_mut() = Some(Sample::take(&self.pids));
+    }
+
+    fn end(&self) {
+        *self.end.borrow_mut() = Some(Sample::take(&self.pids));
+    }
+
+    fn used(&self) -> anyhow::Result<Used> {
+        let begin = self.begin.take().context("no first sample")??;
+        let end = self.end.take().context("no second sample")??;
+        Ok(end.since(&begin))
+    }
+}
+
+impl Results {
+    /// The median over the rounds of some figure of `target` under `scenario`; `None` if it was not
+    /// measured.
+    pub fn streams_median(
+        &self,
+        target: Target,
+        scenario: Scenario,
+        figure: impl Fn(&StreamsRun) -> f64,
+    ) -> Option<f64> {
+        let runs: Vec<f64> = self
+            .streams
+            .iter()
+            .filter(|run| run.target == target && run.scenario == scenario)
+            .map(figure)
+            .collect();
+        (!runs.is_empty()).then(|| median(runs))
+    }
+
+    /// The median over the rounds of the memory of `target` per open stream.
+    pub fn memory_median(&self, target: Target, figure: impl Fn(&Memory) -> f64) -> Option<f64> {
+        let runs: Vec<f64> = self
+            .memory
+            .iter()
+            .filter(|run| run.target == target)
+            .map(|run| figure(&run.each))
+            .collect();
+        (!runs.is_empty()).then(|| median(runs))
+    }
+
+    /// The tables, one per load.
+    pub fn tables(&self, targets: &[Target]) -> Vec<Table> {
+        let mut tables: Vec<Table> = Scenario::ALL
+            .into_iter()
+            .map(|scenario| self.streams_table(targets, scenario))
+            .collect();
+        tables.push(self.requests_table(targets));
+        tables.push(self.memory_table(targets));
+        tables
+    }
+
+    fn streams_table(&self, targets: &[Target], scenario: Scenario) -> Table {
+        let rate = if scenario.is_flood() { "writes/s" } else { "chunks/s" };
+        let machine = if scenario.is_flood() { "CPU/write" } else { "CPU/chunk" };
+        let mut head = vec![""];
+        if scenario.is_flood() {
+            head.push(rate);
+        } else {
+            head.extend(["p50", "p99", "p99.9", "first byte p50", rate]);
+        }
+        head.extend([machine, "of which own", "failures"]);
+        let title = format!("{} (times in us)", scenario.title());
+        let mut table = Table::new(title, head);
+        for &target in targets {
+            let figure = |figure: &dyn Fn(&StreamsRun) -> f64| {
+                self.streams_median(target, scenario, figure).map_or("–".into(), number)
+            };
+            let mut row = vec![target.name().to_owned()];
+            if !scenario.is_flood() {
+                row.extend([
+                    figure(&|run| run.client.transit_us.p50),
+                    figure(&|run| run.client.transit_us.p99),
+                    figure(&|run| run.client.transit_us.p999),
+                    figure(&|run| run.client.open_us.p50),
+                ]);
+            }
+            row.extend([
+                figure(&|run| run.client.events as f64 / run.client.seconds),
+                figure(&|run| run.cost.machine_us),
+                figure(&|run| run.cost.own_us),
+            ]);
+            let runs = self.streams.iter();
+            let runs = runs.filter(|run| run.target == target && run.scenario == scenario);
+            row.push(runs.map(|run| run.client.failures).sum::<u64>().to_string());
+            table.row(row);
+        }
+        table
+    }
+
+    fn requests_table(&self, targets: &[Target]) -> Table {
+        let head = [
+            "",
+            "first byte p50",
+            "p90",
+            "p99",
+            "requests/s",
+            "CPU/request",
+            "of which own",
+            "failures",
+        ];
+        let title =
+            "Short requests of 2 KiB on 16 connections that stay open, every 10 ms (times in us)";
+        let mut table = Table::new(title, head);
+        for &target in targets {
+            let runs: Vec<_> = self.requests.iter().filter(|run| run.target == target).collect();
+            let figure = |figure: &dyn Fn(&RequestsRun) -> f64| {
+                number(median(runs.iter().map(|run| figure(run))))
+            };
+            table.row([
+                target.name().to_owned(),
+                figure(&|run| run.client.first_byte_us.p50),
+                figure(&|run| run.client.first_byte_us.p90),
+                figure(&|run| run.client.first_byte_us.p99),
+                figure(&|run| run.client.answers as f64 / run.client.seconds),
+                figure(&|run| run.cost.machine_us),
+                figure(&|run| run.cost.own_us),
+                runs.iter().map(|run| run.client.failures).sum::<u64>().to_string(),
+            ]);
+        }
+        table
+    }
+
+    fn memory_table(&self, targets: &[Target]) -> Table {
+        let head =
+            ["", "open", "RSS", "PSS", "socket buffers", "kernel slab", "slab without direct's"];
+        let title = "Memory per open stream (KiB)";
+        let mut table = Table::new(title, head);
+        let direct = self.memory_median(Target::Direct, |memory| memory.slab);
+        for &target in targets {
+            let kib = |figure: &dyn Fn(&Memory) -> f64| {
+                self.memory_median(target, |memory| figure(memory) / 1024.0)
+            };
+            let show = |value: Option<f64>| value.map_or("–".into(), number);
+            let slab = kib(&|memory| memory.slab);
+            let open =
+                self.memory.iter().filter(|run| run.target == target).map(|run| run.open).min();
+            table.row([
+                target.name().to_owned(),
+                open.map_or("–".into(), |open| number(open as f64)),
+                show(kib(&|memory| memory.rss)),
+                show(kib(&|memory| memory.pss)),
+                show(kib(&|memory| memory.tcp)),
+                show(slab),
+                show(slab.zip(direct).map(|(slab, direct)| slab - direct / 1024.0)),
+            ]);
+        }
+        table
+    }
+
+    /// What went wrong, one line each.
+    pub fn failures(&self) -> Vec<String> {
+        let streams = self.streams.iter().filter_map(|run| {
+            let why = run.client.first_failure.as_ref()?;
+            Some(format!("{}, {}: {why}", run.target.name(), run.scenario.title()))
+        });
+        let requests = self.requests.iter().filter_map(|run| {
+            Some(format!("{}, requests: {}", run.target.name(), run.client.first_failure.as_ref()?))
+        });
+        let memory = self.memory.iter().filter_map(|run| {
+            Some(format!("{}, open streams: {}", run.target.name(), run.failure.as_ref()?))
+        });
+        streams.chain(requests).chain(memory).collect()
+    }
+}
