@@ -127,9 +127,17 @@ impl Stream {
         Ok(n)
     }
 
-    /// Waits until the socket is readable, closed by the peer, or broken, and takes nothing.
+    /// Waits until there is something to read, a FIN and an error included, and takes no bytes.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.io().poll_read_ready(cx).map_ok(|_| ())
+        loop {
+            let mut guard = ready!(self.io().poll_read_ready(cx))?;
+            // Readiness may be left from bytes that have been read since: look.
+            match guard.try_io(|io| io.get_ref().peek(&mut [0])) {
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(result) => return Poll::Ready(result.map(|_| ())),
+                Err(_would_block) => {}
+            }
+        }
     }
 
     /// Writes what the socket takes.

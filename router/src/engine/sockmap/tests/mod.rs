@@ -1,6 +1,7 @@
 //! Real bytes through real sockets and the real program.
 
 mod carry;
+mod endings;
 
 use std::{
     future::Future,

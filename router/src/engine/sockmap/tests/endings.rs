@@ -1,0 +1,368 @@
+//! How steering ends: closings, resets, stalls, and a caller that gives up.
+
+use std::time::Instant;
+
+use super::*;
+
+/// Resets a connection, as a peer that crashed does.
+fn reset(stream: TcpStream) {
+    let socket = socket2::SockRef::from(&stream);
+    socket.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(stream);
+}
+
+async fn read_to_end(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}
+
+/// Waits until the kernel redirects for this connection.
+async fn until_steered(engine: &Sockmap) {
+    while engine.inner.wakers.borrow().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_body_until_close_ends_with_the_sources_fin() {
+    // With the FIN in the same packet as the last bytes, and in one of its own.
+    for apart in [false, true] {
+        with_engine(Settings::default(), move |engine| async move {
+            let (mut from, mut source) = connection().await;
+            let (mut to, mut target) = connection().await;
+            let far = tokio::task::spawn_local({
+                let engine = engine.clone();
+                async move {
+                    until_steered(&engine).await;
+                    source.write_all(&pattern(1, 50_000)).await.unwrap();
+                    if apart {
+                        let mut got = vec![0; 50_000];
+                        target.read_exact(&mut got).await.unwrap();
+                        drop(source);
+                        return (got, target);
+                    }
+                    drop(source);
+                    let mut got = vec![0; 50_000];
+                    target.read_exact(&mut got).await.unwrap();
+                    (got, target)
+                }
+            });
+            let mut framing = Framing::until_close();
+            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            assert_eq!(steered.end, SteerEnd::SourceClosed);
+            assert_eq!(steered.bytes, 50_000);
+            let (got, mut target) = far.await.unwrap();
+            assert!(got == pattern(1, 50_000));
+            // The target is drained, and none the worse for the FIN.
+            to.stream.write_all(b"more").await.unwrap();
+            to.stream.shutdown_write().unwrap();
+            assert_eq!(read_to_end(&mut target).await.unwrap(), b"more");
+        });
+    }
+}
+
+#[test]
+fn a_fin_before_the_end_is_reported_after_all_bytes_went_out() {
+    for round in 0..50 {
+        with_engine(Settings::default(), move |engine| async move {
+            let (mut from, mut source) = connection().await;
+            let (mut to, mut target) = connection().await;
+            let far = tokio::task::spawn_local({
+                let engine = engine.clone();
+                async move {
+                    until_steered(&engine).await;
+                    source.write_all(&pattern(round, 10_000)).await.unwrap();
+                }
+            });
+            let mut framing = Framing::length(10_001);
+            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            assert_eq!(steered.end, SteerEnd::SourceClosed);
+            assert_eq!(framing.remaining, 1);
+            far.await.unwrap();
+            drop(to);
+            assert!(read_to_end(&mut target).await.unwrap() == pattern(round, 10_000));
+        });
+    }
+}
+
+#[test]
+fn a_reset_source_is_noticed_at_once() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let far = tokio::task::spawn_local({
+            let engine = engine.clone();
+            async move {
+                until_steered(&engine).await;
+                source.write_all(b"some").await.unwrap();
+                let mut got = [0; 4];
+                target.read_exact(&mut got).await.unwrap();
+                reset(source);
+                (Instant::now(), target)
+            }
+        });
+        let mut framing = Framing::length(100);
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        assert_eq!(steered.end, SteerEnd::SourceBroken);
+        assert_eq!(steered.bytes, 4);
+        assert!(far.await.unwrap().0.elapsed() < Duration::from_millis(50));
+    });
+}
+
+#[test]
+fn a_target_that_leaves_is_noticed_at_once() {
+    for by_reset in [false, true] {
+        with_engine(Settings::default(), move |engine| async move {
+            let (mut from, mut source) = connection().await;
+            let (mut to, mut target) = connection().await;
+            let far = tokio::task::spawn_local({
+                let engine = engine.clone();
+                async move {
+                    until_steered(&engine).await;
+                    source.write_all(b"some").await.unwrap();
+                    let mut got = [0; 4];
+                    target.read_exact(&mut got).await.unwrap();
+                    if by_reset {
+                        reset(target)
+                    } else {
+                        drop(target)
+                    }
+                    (Instant::now(), source)
+                }
+            });
+            let mut framing = Framing::length(100);
+            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            assert_eq!(steered.end, SteerEnd::TargetGone);
+            let (left, mut source) = far.await.unwrap();
+            assert!(left.elapsed() < Duration::from_millis(50));
+            // Nothing is redirected any more, and the source's user sees what comes.
+            source.write_all(b"after").await.unwrap();
+            std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
+            assert_eq!(&from.input[..], b"after");
+        });
+    }
+}
+
+#[test]
+fn a_half_closed_target_may_be_sent_to_when_configured() {
+    let settings = Settings { half_closed_targets: true, ..Settings::default() };
+    with_engine(settings, |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let far = tokio::task::spawn_local({
+            let engine = engine.clone();
+            async move {
+                until_steered(&engine).await;
+                target.shutdown().await.unwrap();
+                source.write_all(b"some").await.unwrap();
+                let mut got = [0; 4];
+                target.read_exact(&mut got).await.unwrap();
+                reset(target);
+                (Instant::now(), source)
+            }
+        });
+        let mut framing = Framing::length(100);
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        assert_eq!((steered.end, steered.bytes), (SteerEnd::TargetGone, 4));
+        assert!(far.await.unwrap().0.elapsed() < Duration::from_millis(50));
+    });
+}
+
+#[test]
+fn a_target_that_answers_early_interrupts() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let far = tokio::task::spawn_local({
+            let engine = engine.clone();
+            async move {
+                until_steered(&engine).await;
+                source.write_all(b"some").await.unwrap();
+                let mut got = [0; 4];
+                target.read_exact(&mut got).await.unwrap();
+                target.write_all(b"no").await.unwrap();
+                (source, target)
+            }
+        });
+        let mut framing = Framing::length(100);
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, true).await;
+        assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::TargetReadable));
+        assert_eq!((steered.bytes, framing.remaining), (4, 96));
+        std::future::poll_fn(|cx| to.poll_fill(cx, 100)).await.unwrap();
+        assert_eq!(&to.input[..], b"no");
+        drop(far.await.unwrap());
+    });
+}
+
+#[test]
+fn closed_connections_are_declined() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, source) = connection().await;
+        let (mut to, _target) = connection().await;
+        drop(source);
+        let mut framing = Framing::length(100);
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        assert_eq!(steered.end, SteerEnd::Declined(Decline::NotEstablished));
+        let end = std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
+        assert_eq!(end, 0, "the FIN is still seen");
+
+        let (mut from, _source) = connection().await;
+        let (mut to, target) = connection().await;
+        drop(target);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        assert_eq!(steered.end, SteerEnd::Declined(Decline::NotEstablished));
+    });
+}
+
+#[test]
+fn silence_ends_after_the_idle_time() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let idle = Duration::from_millis(120);
+        let far = tokio::task::spawn_local({
+            let engine = engine.clone();
+            async move {
+                until_steered(&engine).await;
+                // Bytes that come in time begin the idle time anew.
+                for _ in 0..4 {
+                    tokio::time::sleep(idle / 2).await;
+                    source.write_all(b"x").await.unwrap();
+                }
+                let mut got = [0; 4];
+                target.read_exact(&mut got).await.unwrap();
+                (source, target)
+            }
+        });
+        let start = Instant::now();
+        let mut framing = Framing::length(100);
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, idle, false).await;
+        assert_eq!((steered.end, steered.bytes), (SteerEnd::Idle, 4));
+        assert!(start.elapsed() >= idle * 3);
+        drop(far.await.unwrap());
+    });
+}
+
+#[test]
+fn a_stalled_target_bounds_what_the_kernel_holds_and_gets_all_in_the_end() {
+    let settings = Settings { backlog_bytes: 200_000, ..Settings::default() };
+    with_engine(settings, |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let body = pattern(3, 40_000_000);
+        let sent = body.clone();
+        let writer = tokio::task::spawn_local(async move {
+            let mut sent_now = 0;
+            while sent_now < sent.len() {
+                sent_now += source.write(&sent[sent_now..]).await.unwrap();
+            }
+            source
+        });
+        let idle = Duration::from_millis(300);
+        let mut framing = Framing::length(body.len() as u64);
+        let start = Instant::now();
+        let mut ends = Vec::new();
+        // Nobody reads: the kernel gives up at its limit, and the drain does not end.
+        while ends.last() != Some(&SteerEnd::Idle) {
+            let steered = engine.steer(&mut from, &mut to, &mut framing, None, idle, false).await;
+            ends.push(steered.end);
+            if steered.end == SteerEnd::Declined(Decline::Unread)
+                || matches!(steered.end, SteerEnd::HandedBack(_))
+            {
+                if from.input.is_empty() {
+                    std::future::poll_fn(|cx| from.poll_fill(cx, 64 * 1024)).await.unwrap();
+                }
+                let n = framing.advance(&from.input).unwrap();
+                let bytes = from.input.split_to(n);
+                if tokio::time::timeout(idle, to.stream.write_all(&bytes)).await.is_err() {
+                    // The target's own buffer is full; that is user space's bound.
+                    println!("stalled in user space after {:?}: {ends:?}", start.elapsed());
+                    return;
+                }
+            }
+        }
+        let backlog = Membership::backlog(&to).unwrap();
+        assert!(backlog > 0 && backlog <= 200_000, "{backlog}");
+        // Once it reads, everything comes.
+        let reader = tokio::task::spawn_local(async move {
+            let mut got = vec![0; body.len()];
+            target.read_exact(&mut got).await.unwrap();
+            assert!(got == body);
+            target
+        });
+        while Membership::backlog(&to).unwrap() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        relay(&engine, &mut from, &mut to, &mut framing, None).await;
+        drop((reader.await.unwrap(), writer.await.unwrap()));
+    });
+}
+
+#[test]
+fn malformed_chunks_come_back_as_they_were() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let far = tokio::task::spawn_local({
+            let engine = engine.clone();
+            async move {
+                until_steered(&engine).await;
+                source.write_all(b"3\r\nabc\r\n").await.unwrap();
+                let mut got = [0; 8];
+                target.read_exact(&mut got).await.unwrap();
+                source.write_all(b"2\r\nxy\r\n-1\r\n").await.unwrap();
+                (source, target)
+            }
+        });
+        let mut framing = Framing::chunked();
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::Malformed));
+        assert_eq!(steered.bytes, 8);
+        std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
+        assert!(framing.advance(&from.input).is_err());
+        drop(far.await.unwrap());
+    });
+}
+
+#[test]
+fn a_dropped_steering_gives_the_counter_back_to_its_holder() {
+    with_engine(Settings::default(), |engine| async move {
+        let kernel = Arc::clone(&engine.inner.kernel);
+        let before = kernel.sources_in_use();
+        for ended in [false, true] {
+            let (mut from, mut source) = connection().await;
+            let (mut to, mut target) = connection().await;
+            let counter = kernel.counter(63);
+            counter.fetch_add(1, SeqCst);
+            let mut framing = Framing::length(4);
+            {
+                let mut steering = std::pin::pin!(engine.steer(
+                    &mut from,
+                    &mut to,
+                    &mut framing,
+                    Some(63),
+                    IDLE,
+                    false
+                ));
+                // Begins, and is not polled again.
+                let first =
+                    std::future::poll_fn(|cx| Poll::Ready(steering.as_mut().poll(cx))).await;
+                assert!(first.is_pending());
+                if ended {
+                    source.write_all(b"body").await.unwrap();
+                    let mut got = [0; 4];
+                    target.read_exact(&mut got).await.unwrap();
+                    assert_eq!(counter.load(SeqCst), 0, "released by the program");
+                }
+            }
+            assert_eq!(counter.load(SeqCst), 1, "the caller's again");
+            counter.fetch_sub(1, SeqCst);
+            drop((from, to));
+        }
+        assert!(engine.inner.wakers.borrow().is_empty());
+        // Other tests run beside this one, on the same maps.
+        let _ = before;
+    });
+}
