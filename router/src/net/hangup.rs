@@ -141,17 +141,32 @@ impl HangupWatch {
 
 impl Watched {
     /// Waits for the hang-up.
-    ///
-    /// A caller that goes on after [`Side::Closed`] is woken again when the connection breaks.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Side> {
         let mut entries = self.inner.entries.borrow_mut();
         let entry = entries.get_mut(&self.token).expect("removed only by drop");
-        if entry.seen != Some(Side::Broken)
-            && !entry.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
-            entry.waker = Some(cx.waker().clone());
+        match entry.seen {
+            Some(side) => Poll::Ready(side),
+            None => {
+                if !entry.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    entry.waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
         }
-        entry.seen.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Waits until the connection is broken; a FIN alone does not count.
+    pub fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.poll(cx) {
+            Poll::Ready(Side::Broken) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Side::Closed) => {
+                let mut entries = self.inner.entries.borrow_mut();
+                let entry = entries.get_mut(&self.token).expect("removed only by drop");
+                entry.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     /// Waits for the hang-up.

@@ -8,7 +8,7 @@ use std::{task::Poll, time::Duration};
 use tokio::time::Instant;
 
 use super::{Membership, Sockmap, SteerEnd};
-use crate::net::{Conn, Side, Watched};
+use crate::net::{Conn, Watched};
 
 /// The kernel empties its queue within microseconds unless the target is slow: so a few looks
 /// between other work, then at growing intervals.
@@ -52,11 +52,8 @@ impl Sockmap {
     /// Whether the target hangs up within the time.
     async fn gone_within(&self, watch: &Watched, time: Duration) -> bool {
         let mut timer = std::pin::pin!(tokio::time::sleep(time));
-        let half_closed = self.inner.settings.half_closed_targets;
         std::future::poll_fn(|cx| {
-            if let Poll::Ready(side) = watch.poll(cx)
-                && !(side == Side::Closed && half_closed)
-            {
+            if self.inner.poll_target_gone(watch, cx).is_ready() {
                 return Poll::Ready(true);
             }
             timer.as_mut().poll(cx).map(|()| false)

@@ -140,7 +140,7 @@ enum Woken {
     /// The program stopped by itself.
     Stopped,
     Source(Side),
-    Target(Side),
+    TargetGone,
     TargetReadable,
     Idle,
 }
@@ -277,6 +277,17 @@ impl Sockmap {
     }
 }
 
+impl Inner {
+    /// Waits until nothing can be sent to a target any more.
+    fn poll_target_gone(&self, watch: &Watched, cx: &mut Context<'_>) -> Poll<()> {
+        if self.settings.half_closed_targets {
+            watch.poll_broken(cx)
+        } else {
+            watch.poll(cx).map(|_| ())
+        }
+    }
+}
+
 /// A direction that the kernel carries.
 struct HandedOver<'a> {
     inner: &'a Inner,
@@ -312,10 +323,8 @@ impl HandedOver<'_> {
         if let Poll::Ready(side) = self.source.poll(cx) {
             return Poll::Ready(Woken::Source(side));
         }
-        if let Poll::Ready(side) = self.target.poll(cx)
-            && !(side == Side::Closed && self.inner.settings.half_closed_targets)
-        {
-            return Poll::Ready(Woken::Target(side));
+        if self.inner.poll_target_gone(&self.target, cx).is_ready() {
+            return Poll::Ready(Woken::TargetGone);
         }
         if watch_target && to.stream.poll_readable(cx).is_ready() {
             return Poll::Ready(Woken::TargetReadable);
@@ -368,7 +377,7 @@ fn ending(woken: &Woken, report: &Report) -> SteerEnd {
         _ => None,
     };
     match (woken, reason) {
-        (Woken::Target(_), _) => SteerEnd::TargetGone,
+        (Woken::TargetGone, _) => SteerEnd::TargetGone,
         (Woken::Source(Side::Broken), _) => SteerEnd::SourceBroken,
         (_, Some(reason)) => SteerEnd::HandedBack(reason),
         (Woken::Source(Side::Closed), None) => SteerEnd::SourceClosed,
