@@ -11,7 +11,7 @@ use std::{
 use router::kernel::guard::{Guard, GuardError, Mode, Rules};
 use router_ebpf::guard_rules::Limit;
 use socket2::{Domain, Socket, Type};
-use tests::netns::Namespace;
+use tests::{Engine, Gateway, Setup, message::chat, netns::Namespace, peer::Peer};
 
 /// How long a connection may take that the guard drops. A SYN is repeated after a second.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -33,8 +33,18 @@ const GOOD6: &str = "fd77::2";
 const BAD6: &str = "fd77::3";
 
 impl Net {
-    /// `None`, said aloud, without root or kernel programs.
+    /// `None`, said aloud, without root.
     fn new() -> Option<Self> {
+        let mut net = Self::without_listeners()?;
+        for address in ["10.77.0.1:0", "[fd77::1]:0"] {
+            let listener = net.gateway.run(|| TcpListener::bind(address)).expect("a listener");
+            net.listeners.push(listener.local_addr().expect("an address"));
+            std::thread::spawn(move || echo(&listener));
+        }
+        Some(net)
+    }
+
+    fn without_listeners() -> Option<Self> {
         let gateway = Namespace::new()?;
         let client = Namespace::new()?;
         let (interface, theirs) = gateway.join(&client, "10.77.0.1/24", "10.77.0.2/24");
@@ -43,13 +53,7 @@ impl Net {
         for address in ["fd77::2/64", "fd77::3/64"] {
             client.ip(&["addr", "add", address, "dev", &theirs, "nodad"]);
         }
-        let mut listeners = Vec::new();
-        for address in ["10.77.0.1:0", "[fd77::1]:0"] {
-            let listener = gateway.run(|| TcpListener::bind(address)).expect("a listener");
-            listeners.push(listener.local_addr().expect("an address"));
-            std::thread::spawn(move || echo(&listener));
-        }
-        Some(Self { gateway, client, interface, listeners })
+        Some(Self { gateway, client, interface, listeners: Vec::new() })
     }
 
     fn try_start(&self, mode: Mode, rules: &Rules) -> Result<Guard, GuardError> {
@@ -256,4 +260,74 @@ fn an_occupied_or_unknown_interface_is_named() {
     let start = || Guard::start(&missing, Mode::Auto, &net.listeners, &Rules::default());
     let error = net.gateway.run(start).expect_err("unknown");
     assert!(error.to_string().contains("`nosuch0`"), "{error}");
+}
+
+/// The gateway itself as its configuration says, without instances: it answers 503.
+struct Served {
+    net: Net,
+    setup: Setup,
+    gateway: Gateway,
+}
+
+impl Served {
+    fn start() -> Option<Self> {
+        let mut net = Net::without_listeners()?;
+        // A guard that does nothing shows whether there are kernel programs.
+        drop(net.start(Mode::Auto, &Rules::default())?);
+        let setup = Setup::new(Engine::Userspace)
+            .set("listen", vec!["10.77.0.1:0", "[fd77::1]:0"])
+            .set("guard.interfaces", vec![net.interface.clone()])
+            .set("guard.deny", vec!["10.77.0.3", "fd77::3"])
+            .within(&net.gateway);
+        let gateway = setup.start();
+        net.listeners = gateway.addresses().to_vec();
+        Some(Self { net, setup, gateway })
+    }
+
+    #[track_caller]
+    fn answers(&self, source: &str) {
+        let stream = self.net.connect(source, LONG).unwrap_or_else(|e| panic!("{source}: {e}"));
+        assert_eq!(Peer::new(stream).ask(chat("hello")).status(), 503, "no instance");
+    }
+
+    fn packets(&self, rule: &str) -> f64 {
+        self.net
+            .gateway
+            .run(|| self.gateway.metric("atalho_guard_packets_total", &[("rule", rule)]))
+    }
+}
+
+#[test]
+fn the_gateway_guards_itself_as_configured() {
+    let Some(mut served) = Served::start() else { return };
+    assert!(served.net.is_guarded());
+    for source in [GOOD, GOOD6] {
+        served.answers(source);
+    }
+    for source in [BAD, BAD6] {
+        served.net.fails(source);
+    }
+    assert!(served.packets("denied") >= 2.0);
+    assert!(served.packets("passed") >= 8.0);
+    assert!(served.packets("rate_limited") == 0.0);
+
+    let setup = served.setup.clone().set("guard.deny", vec!["10.77.0.2"]);
+    served.net.gateway.run(|| served.gateway.reload(&setup));
+    for source in [BAD, BAD6, GOOD6] {
+        served.answers(source);
+    }
+    served.net.fails(GOOD);
+
+    served.gateway.kill();
+    // The kernel drops the links with the process's last descriptor.
+    tests::eventually("the interface is free", || !served.net.is_guarded());
+}
+
+#[test]
+fn a_stopped_gateway_leaves_the_interface() {
+    let Some(served) = Served::start() else { return };
+    assert!(served.net.is_guarded());
+    let Served { net, gateway, .. } = served;
+    gateway.stop();
+    assert!(!net.is_guarded());
 }

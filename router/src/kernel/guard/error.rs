@@ -7,7 +7,7 @@ use aya::{
     programs::{ProgramError, XdpError},
 };
 
-use super::Mode;
+use super::{super::host::missing_capabilities, Mode};
 
 /// Why there is no guard, or why its rules did not change.
 #[derive(Debug, thiserror::Error)]
@@ -19,11 +19,8 @@ pub enum GuardError {
     #[error("guard: the eBPF object has no `{0}`; run `cargo xtask build` again")]
     WrongObject(&'static str),
     /// The process may not load programs.
-    #[error(
-        "guard: not permitted to load an XDP program; run as root, or with the capabilities \
-         CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-    )]
-    NotPermitted,
+    #[error("guard: not permitted to load an XDP program; run as root, or with {}", .0.join(", "))]
+    NotPermitted(Vec<&'static str>),
     /// The kernel does not take the program.
     #[error("guard: the kernel refuses the XDP program (Linux 5.12 or newer is needed): {0}")]
     Load(String),
@@ -71,9 +68,9 @@ pub enum GuardError {
 impl GuardError {
     /// For a failure to create maps or to load the program.
     pub(super) fn load(error: &(dyn Error + 'static)) -> Self {
-        // EACCES is not about permissions here: the verifier says so when it refuses a program.
-        if system_error(error) == Some(libc::EPERM) {
-            return Self::NotPermitted;
+        // Without CAP_PERFMON it is the verifier that refuses.
+        if let Some(error) = Self::not_permitted() {
+            return error;
         }
         if let Some(ProgramError::LoadError { io_error, verifier_log }) = error.downcast_ref() {
             // The verdict is at the end of a long log.
@@ -97,9 +94,17 @@ impl GuardError {
         };
         match code {
             Some(libc::EBUSY | libc::EEXIST) => Self::Occupied { interface },
-            Some(libc::EPERM) => Self::NotPermitted,
-            _ => Self::Attach { interface, mode, error: chain(&error) },
+            _ => Self::not_permitted().unwrap_or_else(|| Self::Attach {
+                interface,
+                mode,
+                error: chain(&error),
+            }),
         }
+    }
+
+    fn not_permitted() -> Option<Self> {
+        let missing = missing_capabilities();
+        (!missing.is_empty()).then_some(Self::NotPermitted(missing))
     }
 }
 
