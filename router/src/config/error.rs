@@ -40,10 +40,19 @@ impl fmt::Display for ConfigError {
                 write!(f, ":{line}:{column}")?;
             }
             if !issue.field.is_empty() {
-                write!(f, ": {}", issue.field)?;
+                write!(f, ": {}", one_line(&issue.field))?;
             }
-            write!(f, ": {}", issue.message)?;
+            write!(f, ": {}", one_line(&issue.message))?;
         }
         Ok(())
     }
+}
+
+/// Values are quoted as they stand in the file, and must not break a terminal or a log.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }

@@ -7,6 +7,8 @@ mod read;
 pub mod reload;
 mod section;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use error::{ConfigError, Issue};
