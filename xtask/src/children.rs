@@ -50,9 +50,14 @@ impl Running {
         let parent = std::process::id();
         let mut command = command.into_command();
         command.stdin(Stdio::null()).stdout(stdout).process_group(0);
-        // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
+        // SAFETY: between fork and exec only async-signal-safe calls are made: sigemptyset,
+        // sigprocmask, prctl and getppid.
         unsafe {
             command.pre_exec(move || {
+                // Children inherit what [`Signals`] blocked.
+                let mut none: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&raw mut none);
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
                     return Err(io::Error::last_os_error());
                 }

@@ -16,6 +16,8 @@ use crate::{
 
 const TARGET: &str = "bpfel-unknown-none";
 const BINARY: &str = "atalho-ebpf";
+/// Of the workspace's Cargo.toml; the flags of the target are in .cargo/config.toml.
+const PROFILE: &str = "bpf";
 
 /// Builds the kernel programs unless they are up to date.
 ///
@@ -36,12 +38,13 @@ pub(crate) fn build(workspace: &Workspace, force: bool) -> Result<()> {
     eprintln!("building the kernel programs with {} ({})", toolchain.name, toolchain.version);
     toolchain
         .cargo("build")
-        .args(["--release", "-p", "router-ebpf", "--bin", BINARY, "--features", "programs"])
+        .args(["--profile", PROFILE, "-p", "router-ebpf", "--bin", BINARY])
+        .args(["--features", "programs"])
         .args(["-Z", "build-std=core", "--target", TARGET, "--target-dir"])
         .arg(&build_dir)
         .dir(&workspace.root)
         .run()?;
-    let built = build_dir.join(TARGET).join("release").join(BINARY);
+    let built = build_dir.join(TARGET).join(PROFILE).join(BINARY);
     replace(&built, &object)?;
     fs::write(&stamp, sources)?;
     println!("built {}", workspace.relative(&object).display());
@@ -111,7 +114,8 @@ fn replace(new: &Path, old: &Path) -> Result<()> {
 /// A hash over everything the object is made from, except the compiler: a newer one does not make
 /// an object wrong.
 fn hash_of_sources(root: &Path) -> Result<String> {
-    let mut files = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
+    let mut files =
+        ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"].map(|file| root.join(file)).to_vec();
     let mut dirs = vec![root.join("router-ebpf")];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {

@@ -24,13 +24,7 @@ pub(super) struct FleetFlags {
     pub(super) config: Option<PathBuf>,
 
     /// An inference server, as http://host:port; repeat it for each one.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "ATALHO_BACKENDS",
-        value_delimiter = ',',
-        required_unless_present = "config"
-    )]
+    #[arg(long, value_name = "URL", env = "ATALHO_BACKENDS", value_delimiter = ',')]
     pub(super) backend: Vec<String>,
 
     /// How an instance is chosen.
