@@ -113,15 +113,36 @@ fn wait_until_ready(admin: SocketAddr, gateway: &mut Running, signals: &Signals)
 }
 
 fn is_ready(admin: SocketAddr) -> bool {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&admin, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    ask(admin, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// Head and body of the answer to a GET request.
+fn ask(admin: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&admin, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Whether the gateway uses the kernel, in a sentence.
+fn engine_in_use(admin: SocketAddr) -> String {
+    let status = ask(admin, "/status").unwrap_or_default();
+    let body = status.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let status: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let engines = status["engines"].as_array().cloned().unwrap_or_default();
+    match engines.iter().find(|engine| engine["name"] == "sockmap") {
+        Some(engine) if engine["available"] == true => {
+            "The kernel carries bodies where that pays.".into()
+        }
+        Some(engine) => format!(
+            "Everything is relayed in user space: the kernel engine is not available ({}{}).",
+            engine["reason"].as_str().unwrap_or("no reason given"),
+            if is_root() { "" } else { "; it needs root" },
+        ),
+        None => String::new(),
+    }
 }
 
 /// The first port from `wanted` on that nobody listens on, out of a few.
@@ -168,13 +189,11 @@ fn configuration(listen: SocketAddr, admin: SocketAddr, engine: &str, urls: &[St
 fn explain(binary: &Path, file: &Path, listen: SocketAddr, admin: SocketAddr) {
     let binary = binary.display();
     let file = file.display();
-    let engine = match is_root() {
-        true => "Root: bodies are steered in the kernel where that pays.",
-        false => "Not root: the kernel cannot be asked; everything is relayed in user space.",
-    };
+    let engine = engine_in_use(admin);
     println!(
         r#"
-The gateway is at http://{listen}, in front of {ENGINES} simulated engines. {engine}
+The gateway is at http://{listen}, in front of {ENGINES} simulated engines.
+{engine}
 In another terminal:
 
   # A chat request. Send it twice: the second finds its prompt cached (cached_tokens).
