@@ -16,3 +16,4 @@ pub mod metrics;
 pub mod net;
 pub mod prefix;
 pub mod routing;
+pub mod shared;

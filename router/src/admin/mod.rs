@@ -20,7 +20,7 @@ use tokio::{
     time,
 };
 
-use crate::{gateway::Shared, http, metrics::Metrics};
+use crate::{http, metrics::Metrics, shared::Shared};
 use pages::Page;
 
 /// Connections served at the same time; more wait.

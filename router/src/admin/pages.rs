@@ -4,9 +4,9 @@ use std::io::Write;
 
 use super::status::Status;
 use crate::{
-    gateway::{Phase, Shared},
     http::Method,
     metrics,
+    shared::{Phase, Shared},
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";

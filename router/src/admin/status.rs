@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     fleet::{Endpoint, Instance, Variant},
-    gateway::{Phase, Shared},
+    shared::{Phase, Shared},
 };
 
 /// Everything on the page.

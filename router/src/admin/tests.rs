@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     config::{self},
     fleet::{Counters, Fleet},
-    gateway::Phase,
+    shared::Phase,
 };
 
 fn shared(drain: bool) -> (Arc<Shared>, watch::Sender<Phase>) {

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use ipnet::IpNet;
 
-use crate::fleet::Strategy;
+use crate::{fleet::Strategy, http};
 
 /// A whole configuration. [`Config::default`] has no endpoint; everything else at its default.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +45,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// What heads of messages may be like.
+    pub fn head_limits(&self) -> http::Limits {
+        let Limits { head_bytes, headers, body_bytes, .. } = self.limits;
+        http::Limits { head_bytes, headers, body_bytes }
+    }
+
     /// Worker threads to start: the setting, or one per processor that this process may use.
     pub fn worker_threads(&self) -> usize {
         match self.threads {

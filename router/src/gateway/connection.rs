@@ -2,14 +2,11 @@
 
 use std::{future::poll_fn, net::IpAddr, time::Duration};
 
-use super::{
-    exchange::{self, Next},
-    worker::{Phase, Worker},
-};
+use super::{answer::Next, exchange, worker::Worker};
 use crate::{
-    config::Config,
-    http::{self, ErrorForm, Failure, Limits, RequestHead},
+    http::{self, ErrorForm, Failure, RequestHead},
     net::{Conn, SCRATCH, with_scratch},
+    shared::Phase,
 };
 
 /// How long a client may take to close after the last answer on its connection.
@@ -46,7 +43,7 @@ pub(super) async fn serve(worker: &Worker, mut client: Conn, peer: IpAddr) {
 async fn read_head(worker: &Worker, client: &mut Conn) -> Result<RequestHead, NoRequest> {
     let fleet = worker.fleet();
     let config = fleet.config();
-    let limits = head_limits(config);
+    let limits = config.head_limits();
     if client.input.is_empty() {
         wait_for_request(worker, client, config.timeouts.client_idle).await?;
     }
@@ -78,12 +75,6 @@ async fn read_head(worker: &Worker, client: &mut Conn) -> Result<RequestHead, No
             retry_after: None,
         })),
     }
-}
-
-/// What heads may be like.
-pub(super) fn head_limits(config: &Config) -> Limits {
-    let limits = &config.limits;
-    Limits { head_bytes: limits.head_bytes, headers: limits.headers, body_bytes: limits.body_bytes }
 }
 
 /// Waits for a request's first byte. An idle connection is closed when the process drains.

@@ -15,14 +15,12 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::{
-    guard::Guarded,
-    worker::{Phase, Shared},
-};
+use super::guard::Guarded;
 use crate::{
     admin,
     config::reload::{Reloaded, Reloader},
     fleet::{self, Counters},
+    shared::{Phase, Shared},
 };
 
 /// How long the start waits for the addresses of host names.

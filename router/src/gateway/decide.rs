@@ -8,7 +8,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use router_ebpf::framing::Framing;
 
-use super::exchange::Stop;
+use super::failure::{Stop, stalled, too_large};
 use crate::{
     config::Config,
     engine::userspace::advance_payload,
@@ -172,28 +172,4 @@ fn rewritten_target(target: &Target<'_>, head: &RequestHead, raw: &[u8]) -> Opti
         rewritten.extend_from_slice(query);
     }
     Some(rewritten)
-}
-
-/// The answer to a body of unknown length that turned out too large.
-pub(super) fn too_large(config: &Config) -> Failure {
-    Failure {
-        status: 413,
-        reason: "body_too_large",
-        message: format!(
-            "The request's body exceeds this gateway's limit of {} bytes (`limits.body_bytes`).",
-            config.limits.body_bytes
-        )
-        .into(),
-        retry_after: None,
-    }
-}
-
-/// The answer to a client that stopped sending its body.
-pub(super) fn stalled() -> Failure {
-    Failure {
-        status: 408,
-        reason: "request_timeout",
-        message: "The rest of the request's body did not arrive in time.".into(),
-        retry_after: None,
-    }
 }

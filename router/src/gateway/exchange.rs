@@ -5,57 +5,26 @@ use std::{net::IpAddr, time::Instant};
 use bytes::Bytes;
 
 use super::{
-    connection::head_limits,
+    answer::{self, Answer, Next},
     decide::{self, Plan},
+    failure::{self, Failed, Stop},
     local,
     record::Record,
-    relay::{Failed, Relay, Sending},
+    relay::{Relay, Sending},
     worker::Worker,
 };
 use crate::{
-    config::Config,
     engine::Copier,
     fleet::{FailureKind, Fleet, Instance, InstanceId},
-    http::{
-        self, Failure, Reject, RequestHead, ResponseHead, Version,
-        rewrite::{Downstream, Upstream},
-    },
-    metrics::{Direction, Outcome},
+    http::{self, Failure, RequestHead, rewrite::Upstream},
+    metrics::Outcome,
     net::{Conn, socket},
     prefix::{self, Api},
-    routing::{self, Choice, NoInstance, Ticket},
+    routing::{self, Choice},
 };
 
 /// Instances tried at most for one request, the first included.
 const MAX_TRIES: usize = 3;
-
-/// What happens to the client's connection after an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It reads its next request.
-    KeepAlive,
-    /// It is closed, after the client has had time to read the answer.
-    Close,
-    /// It is closed at once: the client left, or must see that its answer is incomplete.
-    Drop,
-    /// It is reset: a mere close would look like a complete answer.
-    Reset,
-}
-
-/// Why an exchange ends without a response from an instance.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// The gateway answers.
-    Reply(Failure),
-    /// Nobody is there to be answered.
-    ClientGone,
-}
-
-impl From<Reject> for Stop {
-    fn from(reject: Reject) -> Self {
-        Self::Reply(reject.into())
-    }
-}
 
 /// Serves the request whose head stands at the front of the client's input.
 pub(super) async fn run(
@@ -94,16 +63,6 @@ struct Exchange<'a> {
     api: Api,
     /// Whether the whole body has been read.
     body_read: bool,
-}
-
-/// An instance's answer has begun.
-struct Answer<'a> {
-    relay: Relay<'a>,
-    response: ResponseHead,
-    head: Bytes,
-    choice: Choice,
-    /// Bytes of the request's body that were read for the decision.
-    read_ahead: u64,
 }
 
 impl<'a> Exchange<'a> {
@@ -148,7 +107,7 @@ impl<'a> Exchange<'a> {
                             record.outcome = Some(outcome);
                             failure
                         }
-                        None => no_instance(none),
+                        None => failure::no_instance(none),
                     }));
                 }
             };
@@ -207,18 +166,18 @@ impl<'a> Exchange<'a> {
             let sent = Instant::now();
             let mut relay =
                 Relay::new(self.worker, config, self.client, upstream, Sending::new(copier));
-            match final_head(&mut relay, &self.head, &head_limits(config)).await {
+            match answer::final_head(&mut relay, &self.head, &config.head_limits()).await {
                 Ok((response, head)) => {
                     instance.metrics.responded(response.status, sent.elapsed());
                     record.responded(&response);
-                    note_status(&instance, response.status);
+                    failure::note_status(&instance, response.status);
                     let choice = choice.take().expect("an instance answers once");
                     // Nothing is sent again from here on. A stream may go on for minutes, and must
                     // not keep its prompt in memory.
                     self.raw = Bytes::new();
                     let read_ahead = std::mem::take(&mut plan.body).len() as u64;
                     let answer = Answer { relay, response, head, choice, read_ahead };
-                    return Ok(finish(
+                    return Ok(answer::finish(
                         self.worker,
                         config,
                         &self.head,
@@ -241,7 +200,9 @@ impl<'a> Exchange<'a> {
                     fresh = true;
                 }
                 Err(failed) => {
-                    return Err(Attempt::Stop(before_response(&instance, failed, config, record)));
+                    return Err(Attempt::Stop(failure::before_response(
+                        &instance, failed, config, record,
+                    )));
                 }
             }
         }
@@ -322,217 +283,4 @@ enum Attempt {
     Unreachable(Failure, Outcome),
     /// The exchange is over.
     Stop(Stop),
-}
-
-/// Waits for the final response, passing interim ones on.
-async fn final_head(
-    relay: &mut Relay<'_>,
-    request: &RequestHead,
-    limits: &http::Limits,
-) -> Result<(ResponseHead, Bytes), Failed> {
-    loop {
-        let response = relay.response_head(request.method, limits).await?;
-        let head = relay.take_head(&response);
-        if !response.is_interim() {
-            return Ok((response, head));
-        }
-        // The gateway has answered `Expect` itself; HTTP/1.0 knows no interim responses.
-        if response.status != 100 && request.version == Version::Http11 {
-            let mut out = Vec::with_capacity(head.len() + 64);
-            let down = Downstream {
-                version: request.version,
-                keep_alive: true,
-                dechunk: false,
-                extra: &[],
-            };
-            http::rewrite::response(&mut out, &head, &response, &down);
-            relay.write_client(&out).await?;
-        }
-    }
-}
-
-/// Relays an instance's answer to its end, and says what becomes of both connections.
-async fn finish(
-    worker: &Worker,
-    config: &Config,
-    request: &RequestHead,
-    api: Api,
-    plan: &Plan<'_>,
-    answer: Answer<'_>,
-    record: &mut Record<'_>,
-) -> Next {
-    let Answer { mut relay, response, head, choice, read_ahead } = answer;
-    let arrived = Instant::now();
-    let chunked = !response.framing.is_length()
-        && !response.framing.is_until_close()
-        && !response.framing.is_done();
-    let dechunk = chunked && request.version == Version::Http10;
-    let delimited = !response.framing.is_until_close() && !dechunk;
-    let keep_alive =
-        request.keep_alive && delimited && relay.sending.is_complete() && !worker.is_draining();
-    let instance = choice.ticket.instance().clone();
-    let mut extra: [(&str, &[u8]); 3] = [("", &[]); 3];
-    let mut count = 0;
-    if config.response_headers {
-        extra[0] = ("x-atalho-instance", instance.authority.as_bytes());
-        extra[1] = ("x-atalho-reason", choice.reason.as_str().as_bytes());
-        count = 2;
-    }
-    if api == Api::Invocations {
-        extra[count] = ("x-amzn-invoked-production-variant", plan.variant.name.as_bytes());
-        count += 1;
-    }
-    let mut out = Vec::with_capacity(head.len() + 256);
-    let down = Downstream { version: request.version, keep_alive, dechunk, extra: &extra[..count] };
-    http::rewrite::response(&mut out, &head, &response, &down);
-    drop(head);
-    let mut copier = Copier::new(response.framing, dechunk);
-    copier.push(out.into());
-    plan.endpoint.metrics.added(record.added + arrived.elapsed());
-    let mut ticket: Option<Ticket> = Some(choice.ticket);
-    let result = relay.response_body(&mut copier, &mut ticket).await;
-    drop(ticket);
-    let userspace = &worker.metrics.userspace;
-    let sent_on = relay.sending.copier.bytes() + read_ahead;
-    userspace.carried(Direction::Request, sent_on);
-    userspace.carried(Direction::Response, copier.bytes());
-    record.request_bytes = sent_on + relay.steered_request;
-    record.response_bytes = copier.bytes() + relay.steered_response;
-    record.steered = relay.steered_response > copier.bytes();
-    let complete = relay.sending.is_complete();
-    match result {
-        Ok(()) => {
-            record.outcome = Some(Outcome::Ok);
-            let reusable = response.keep_alive
-                && complete
-                && !response.framing.is_until_close()
-                && relay.upstream.input.is_empty();
-            worker.keep(&instance, relay.upstream, reusable, config);
-            if keep_alive { Next::KeepAlive } else { Next::Close }
-        }
-        Err(failed) => {
-            let outcome = after_response(&instance, failed);
-            record.outcome = Some(outcome);
-            if outcome == Outcome::ClientGone || delimited { Next::Drop } else { Next::Reset }
-        }
-    }
-}
-
-/// What a failure before the response's head means for the client.
-fn before_response(
-    instance: &Instance,
-    failed: Failed,
-    config: &Config,
-    record: &mut Record<'_>,
-) -> Stop {
-    let reply = |status, reason, message: String| {
-        Stop::Reply(Failure { status, reason, message: message.into(), retry_after: None })
-    };
-    let (outcome, stop) = match failed {
-        Failed::ClientGone => (Outcome::ClientGone, Stop::ClientGone),
-        Failed::BadRequest(error) => (
-            Outcome::BadRequest,
-            reply(
-                400,
-                "malformed_body",
-                format!("The request's body cannot be passed on: {error}."),
-            ),
-        ),
-        Failed::TooLarge => (Outcome::BadRequest, Stop::Reply(decide::too_large(config))),
-        Failed::ClientStalled => (Outcome::TimeoutIdle, Stop::Reply(decide::stalled())),
-        Failed::Upstream(error) => {
-            instance.note_failure(FailureKind::Reset);
-            tracing::warn!(instance = %instance.url, %error, "closed before answering");
-            (
-                Outcome::ConnectError,
-                reply(
-                    502,
-                    "upstream_closed",
-                    "The inference server closed the connection before it answered. The request \
-                     may have been started, so it was not sent again."
-                        .into(),
-                ),
-            )
-        }
-        Failed::BadResponse(why) => {
-            instance.note_failure(FailureKind::Protocol);
-            tracing::warn!(instance = %instance.url, %why, "bad response");
-            (
-                Outcome::BadResponse,
-                reply(
-                    502,
-                    "bad_response",
-                    format!("The inference server's response cannot be passed on: {why}."),
-                ),
-            )
-        }
-        Failed::FirstByteTimeout | Failed::StreamTimeout => {
-            instance.note_failure(FailureKind::Timeout);
-            tracing::warn!(instance = %instance.url, "no response in time");
-            (
-                Outcome::TimeoutFirstByte,
-                reply(
-                    504,
-                    "first_byte_timeout",
-                    format!(
-                        "The inference server sent no response within {:?} \
-                         (`timeouts.first_byte`).",
-                        config.timeouts.first_byte
-                    ),
-                ),
-            )
-        }
-    };
-    record.outcome = Some(outcome);
-    stop
-}
-
-/// What a failure after the response's head was.
-fn after_response(instance: &Instance, failed: Failed) -> Outcome {
-    match failed {
-        Failed::ClientGone => Outcome::ClientGone,
-        Failed::BadRequest(_) | Failed::TooLarge => Outcome::BadRequest,
-        Failed::ClientStalled | Failed::StreamTimeout | Failed::FirstByteTimeout => {
-            tracing::warn!(instance = %instance.url, "a response stood still for too long");
-            Outcome::TimeoutIdle
-        }
-        Failed::Upstream(error) => {
-            instance.note_failure(FailureKind::Reset);
-            tracing::warn!(instance = %instance.url, %error, "broke off inside its response");
-            Outcome::UpstreamAborted
-        }
-        Failed::BadResponse(why) => {
-            instance.note_failure(FailureKind::Protocol);
-            tracing::warn!(instance = %instance.url, %why, "bad response");
-            Outcome::BadResponse
-        }
-    }
-}
-
-/// Passive health: only the instance's own errors count, never the client's.
-fn note_status(instance: &Instance, status: u16) {
-    if status >= 500 {
-        instance.note_failure(FailureKind::Status);
-    } else {
-        instance.note_success();
-    }
-}
-
-fn no_instance(none: NoInstance) -> Failure {
-    let (message, retry_after) = match none {
-        NoInstance::None => (
-            "No inference server is able to serve at the moment: none is configured, or all are \
-             draining or unresolved.",
-            Some(5),
-        ),
-        NoInstance::Exhausted => {
-            ("Every inference server that could serve failed to answer.", None)
-        }
-        NoInstance::AtLimit => (
-            "Every inference server has as many requests as it may take (`max_in_flight`); try \
-             again shortly.",
-            Some(1),
-        ),
-    };
-    Failure { status: none.status(), reason: none.as_str(), message: message.into(), retry_after }
 }

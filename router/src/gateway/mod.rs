@@ -4,10 +4,12 @@
 //! `connection` reads a head, `exchange` serves it with `decide` (which fleet, which key),
 //! [`routing`](crate::routing) (which instance) and `relay` (bytes both ways).
 
+mod answer;
 mod connection;
 mod control;
 mod decide;
 mod exchange;
+mod failure;
 mod guard;
 mod listeners;
 mod local;
@@ -21,13 +23,12 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
-pub use worker::{Phase, Shared};
-
 use crate::{
     config::{Config, EngineMode},
     engine::startup,
     fleet::{Counters, Fleet},
     metrics::Metrics,
+    shared::{Phase, Shared},
 };
 
 /// In-flight counters of a gateway without kernel programs: instances of all fleets together.

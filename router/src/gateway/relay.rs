@@ -26,31 +26,10 @@ use crate::{
     routing::Ticket,
 };
 
-use super::worker::Worker;
+use super::{failure::Failed, worker::Worker};
 
 /// Bytes of later requests that are read ahead while a response is under way.
 const PIPELINE_LIMIT: usize = 64 * 1024;
-
-/// How an exchange failed once its request was on the way.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// The client left.
-    ClientGone,
-    /// The client's body is no HTTP/1.1 body.
-    BadRequest(CarryError),
-    /// The client's body is larger than the limit.
-    TooLarge,
-    /// The client stopped sending its body.
-    ClientStalled,
-    /// The instance closed or reset the connection.
-    Upstream(io::Error),
-    /// The instance's response cannot be passed on.
-    BadResponse(String),
-    /// The instance did not answer in time.
-    FirstByteTimeout,
-    /// The response stood still for too long.
-    StreamTimeout,
-}
 
 /// A wait that starts again whenever bytes move, at the price of one timer entry per idle period
 /// instead of one per chunk.

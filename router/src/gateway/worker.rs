@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use tokio::{
     io::unix::AsyncFd,
     sync::{Notify, watch},
@@ -24,38 +23,15 @@ use crate::{
         sockmap::{Settings, Sockmap},
     },
     fleet::{Fleet, Instance, pool::Pool},
-    kernel::Kernel,
     metrics::{EngineMetrics, Metrics},
     net::{Conn, HangupWatch, Stream},
+    shared::{Phase, Shared},
 };
 
 /// Between two looks at the idle connections.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Wait after a failed accept (out of descriptors): the next may succeed once some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Where the process stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Serving.
-    Running,
-    /// Taking no new connections; open exchanges go on.
-    Draining,
-    /// Over: what is still open is cut.
-    Stopped,
-}
-
-/// What all threads share.
-pub struct Shared {
-    /// The current fleet, with the configuration that it was made of.
-    pub fleet: ArcSwap<Fleet>,
-    /// The loaded kernel programs, where an engine uses them.
-    pub kernel: Option<Arc<Kernel>>,
-    /// All metrics.
-    pub metrics: Arc<Metrics>,
-    /// Where the process stands.
-    pub phase: watch::Receiver<Phase>,
-}
 
 /// Metrics handles of a worker.
 pub(super) struct WorkerMetrics {

@@ -1,0 +1,193 @@
+//! What can go wrong with an exchange, and what the client is told.
+
+use std::io;
+
+use super::record::Record;
+use crate::{
+    config::Config,
+    engine::CarryError,
+    fleet::{FailureKind, Instance},
+    http::{Failure, Reject},
+    metrics::Outcome,
+    routing::NoInstance,
+};
+
+/// Why an exchange ends without a response from an instance.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The gateway answers.
+    Reply(Failure),
+    /// Nobody is there to be answered.
+    ClientGone,
+}
+
+impl From<Reject> for Stop {
+    fn from(reject: Reject) -> Self {
+        Self::Reply(reject.into())
+    }
+}
+
+/// How an exchange failed once its request was on the way.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The client left.
+    ClientGone,
+    /// The client's body is no HTTP/1.1 body.
+    BadRequest(CarryError),
+    /// The client's body is larger than the limit.
+    TooLarge,
+    /// The client stopped sending its body.
+    ClientStalled,
+    /// The instance closed or reset the connection.
+    Upstream(io::Error),
+    /// The instance's response cannot be passed on.
+    BadResponse(String),
+    /// The instance did not answer in time.
+    FirstByteTimeout,
+    /// The response stood still for too long.
+    StreamTimeout,
+}
+
+/// What a failure before the response's head means for the client.
+pub(super) fn before_response(
+    instance: &Instance,
+    failed: Failed,
+    config: &Config,
+    record: &mut Record<'_>,
+) -> Stop {
+    let reply = |status, reason, message: String| {
+        Stop::Reply(Failure { status, reason, message: message.into(), retry_after: None })
+    };
+    let (outcome, stop) = match failed {
+        Failed::ClientGone => (Outcome::ClientGone, Stop::ClientGone),
+        Failed::BadRequest(error) => (
+            Outcome::BadRequest,
+            reply(
+                400,
+                "malformed_body",
+                format!("The request's body cannot be passed on: {error}."),
+            ),
+        ),
+        Failed::TooLarge => (Outcome::BadRequest, Stop::Reply(too_large(config))),
+        Failed::ClientStalled => (Outcome::TimeoutIdle, Stop::Reply(stalled())),
+        Failed::Upstream(error) => {
+            instance.note_failure(FailureKind::Reset);
+            tracing::warn!(instance = %instance.url, %error, "closed before answering");
+            (
+                Outcome::ConnectError,
+                reply(
+                    502,
+                    "upstream_closed",
+                    "The inference server closed the connection before it answered. The request \
+                     may have been started, so it was not sent again."
+                        .into(),
+                ),
+            )
+        }
+        Failed::BadResponse(why) => {
+            instance.note_failure(FailureKind::Protocol);
+            tracing::warn!(instance = %instance.url, %why, "bad response");
+            (
+                Outcome::BadResponse,
+                reply(
+                    502,
+                    "bad_response",
+                    format!("The inference server's response cannot be passed on: {why}."),
+                ),
+            )
+        }
+        Failed::FirstByteTimeout | Failed::StreamTimeout => {
+            instance.note_failure(FailureKind::Timeout);
+            tracing::warn!(instance = %instance.url, "no response in time");
+            (
+                Outcome::TimeoutFirstByte,
+                reply(
+                    504,
+                    "first_byte_timeout",
+                    format!(
+                        "The inference server sent no response within {:?} \
+                         (`timeouts.first_byte`).",
+                        config.timeouts.first_byte
+                    ),
+                ),
+            )
+        }
+    };
+    record.outcome = Some(outcome);
+    stop
+}
+
+/// What a failure after the response's head was.
+pub(super) fn after_response(instance: &Instance, failed: Failed) -> Outcome {
+    match failed {
+        Failed::ClientGone => Outcome::ClientGone,
+        Failed::BadRequest(_) | Failed::TooLarge => Outcome::BadRequest,
+        Failed::ClientStalled | Failed::StreamTimeout | Failed::FirstByteTimeout => {
+            tracing::warn!(instance = %instance.url, "a response stood still for too long");
+            Outcome::TimeoutIdle
+        }
+        Failed::Upstream(error) => {
+            instance.note_failure(FailureKind::Reset);
+            tracing::warn!(instance = %instance.url, %error, "broke off inside its response");
+            Outcome::UpstreamAborted
+        }
+        Failed::BadResponse(why) => {
+            instance.note_failure(FailureKind::Protocol);
+            tracing::warn!(instance = %instance.url, %why, "bad response");
+            Outcome::BadResponse
+        }
+    }
+}
+
+/// Passive health: only the instance's own errors count, never the client's.
+pub(super) fn note_status(instance: &Instance, status: u16) {
+    if status >= 500 {
+        instance.note_failure(FailureKind::Status);
+    } else {
+        instance.note_success();
+    }
+}
+
+/// The answer when no instance can be chosen.
+pub(super) fn no_instance(none: NoInstance) -> Failure {
+    let (message, retry_after) = match none {
+        NoInstance::None => (
+            "No inference server is able to serve at the moment: none is configured, or all are \
+             draining or unresolved.",
+            Some(5),
+        ),
+        NoInstance::Exhausted => {
+            ("Every inference server that could serve failed to answer.", None)
+        }
+        NoInstance::AtLimit => (
+            "Every inference server has as many requests as it may take (`max_in_flight`); try \
+             again shortly.",
+            Some(1),
+        ),
+    };
+    Failure { status: none.status(), reason: none.as_str(), message: message.into(), retry_after }
+}
+
+/// The answer to a body of unknown length that turned out too large.
+pub(super) fn too_large(config: &Config) -> Failure {
+    Failure {
+        status: 413,
+        reason: "body_too_large",
+        message: format!(
+            "The request's body exceeds this gateway's limit of {} bytes (`limits.body_bytes`).",
+            config.limits.body_bytes
+        )
+        .into(),
+        retry_after: None,
+    }
+}
+
+/// The answer to a client that stopped sending its body.
+pub(super) fn stalled() -> Failure {
+    Failure {
+        status: 408,
+        reason: "request_timeout",
+        message: "The rest of the request's body did not arrive in time.".into(),
+        retry_after: None,
+    }
+}

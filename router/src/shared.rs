@@ -1,0 +1,31 @@
+//! What all threads of the gateway share.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use crate::{fleet::Fleet, kernel::Kernel, metrics::Metrics};
+
+/// Where the process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Serving.
+    Running,
+    /// Taking no new connections; open exchanges go on.
+    Draining,
+    /// Over: what is still open is cut.
+    Stopped,
+}
+
+/// What all threads share.
+pub struct Shared {
+    /// The current fleet, with the configuration that it was made of.
+    pub fleet: ArcSwap<Fleet>,
+    /// The loaded kernel programs, where an engine uses them.
+    pub kernel: Option<Arc<Kernel>>,
+    /// All metrics.
+    pub metrics: Arc<Metrics>,
+    /// Where the process stands.
+    pub phase: watch::Receiver<Phase>,
+}
