@@ -177,7 +177,16 @@ const FIXED: &[(&str, Keep)] = &[
     ("listen", |new, old| keep(&mut new.listen, &old.listen)),
     ("admin", |new, old| keep(&mut new.admin, &old.admin)),
     ("threads", |new, old| keep(&mut new.threads, &old.threads)),
+    ("half_closed_clients", |new, old| {
+        keep(&mut new.half_closed_clients, &old.half_closed_clients)
+    }),
     ("engine.mode", |new, old| keep(&mut new.engine.mode, &old.engine.mode)),
+    ("engine.steer_from_bytes", |new, old| {
+        keep(&mut new.engine.steer_from_bytes, &old.engine.steer_from_bytes)
+    }),
+    ("engine.backlog_bytes", |new, old| {
+        keep(&mut new.engine.backlog_bytes, &old.engine.backlog_bytes)
+    }),
     ("log.format", |new, old| keep(&mut new.log.format, &old.log.format)),
     ("log.level", |new, old| keep(&mut new.log.level, &old.log.level)),
     ("guard.interfaces", |new, old| keep(&mut new.guard.interfaces, &old.guard.interfaces)),
@@ -264,4 +273,229 @@ async fn changed(watch: &mut Option<FileWatch>) {
 /// Reading the file is an event too, and must not lead to reading it again.
 fn is_change(kind: EventKind) -> bool {
     !kind.is_access() || kind == EventKind::Access(AccessKind::Close(AccessMode::Write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::SETTINGS, fleet::FailureKind};
+    use std::fs;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    fn file(hosts: &[u8], head: &str) -> String {
+        let mut text = format!("{head}\n[[endpoint]]\nname = \"e\"\n");
+        text += "[[endpoint.variant]]\nname = \"v\"\n";
+        for host in hosts {
+            text += "[[endpoint.variant.instance]]\n";
+            text += &format!("url = \"http://10.0.0.{host}:8000\"\n");
+        }
+        text
+    }
+
+    struct Setup {
+        dir: tempfile::TempDir,
+        counters: Counters,
+        metrics: Arc<Metrics>,
+        fleet: ArcSwap<Fleet>,
+    }
+
+    impl Setup {
+        fn new(text: &str) -> Self {
+            let dir = tempfile::tempdir().expect("a directory");
+            fs::write(dir.path().join("f.toml"), text).expect("written");
+            let (counters, metrics) = (Counters::heap(4), Metrics::new());
+            let config = read::load(&dir.path().join("f.toml")).expect("valid");
+            let fleet = Fleet::build(&Arc::new(config), None, &counters, &metrics);
+            let fleet = ArcSwap::from_pointee(fleet.expect("room"));
+            Self { dir, counters, metrics, fleet }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.dir.path().join("f.toml")
+        }
+
+        fn write(&self, text: &str) {
+            fs::write(self.path(), text).expect("written");
+        }
+
+        fn reloader(&self) -> Reloader<'_> {
+            Reloader::new(self.path(), &self.fleet, &self.counters, &self.metrics)
+        }
+
+        fn urls(&self) -> Vec<String> {
+            self.fleet.load().instances().map(|(_, _, i)| i.url.clone()).collect()
+        }
+    }
+
+    #[test]
+    fn what_the_table_calls_fixed_is_kept_and_nothing_else() {
+        let fixed: Vec<_> = FIXED.iter().map(|(path, _)| *path).collect();
+        let table: Vec<_> = SETTINGS.iter().filter(|s| !s.live).map(|s| s.path).collect();
+        assert_eq!(fixed, table);
+        let old = Config::default();
+        let mut new = Config { threads: 7, access_log: true, ..Config::default() };
+        new.engine.backlog_bytes += 1;
+        assert_eq!(keep_fixed(&mut new, &old), ["threads", "engine.backlog_bytes"]);
+        assert_eq!(new, Config { access_log: true, ..old });
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_taken_over_and_an_unchanged_one_is_not() {
+        let setup = Setup::new(&file(&[1, 2], ""));
+        let mut reloader = setup.reloader();
+        assert!(reloader.reload(false).await.expect("valid").is_none(), "it says what is");
+        let one = Arc::clone(setup.fleet.load().instances().next().expect("two").2);
+        one.note_failure(FailureKind::Connect);
+
+        setup.write(&file(&[1, 3], "access_log = true\nthreads = 5"));
+        let reloaded = reloader.reload(false).await.expect("valid").expect("changed");
+        assert!(reloaded.config.access_log && !reloaded.previous.access_log);
+        assert_eq!((&*reloaded.ignored, reloaded.config.threads), (&["threads"][..], 0));
+        assert_eq!(setup.urls(), ["http://10.0.0.1:8000", "http://10.0.0.3:8000"]);
+        assert!(Arc::ptr_eq(&one, setup.fleet.load().instances().next().expect("two").2));
+
+        assert!(reloader.reload(false).await.expect("valid").is_none(), "nothing new");
+        assert!(reloader.reload(true).await.expect("valid").is_some(), "SIGHUP asks for it");
+    }
+
+    #[tokio::test]
+    async fn a_wrong_file_changes_nothing_and_is_reported_once() {
+        let setup = Setup::new(&file(&[1], ""));
+        let mut reloader = setup.reloader();
+        let before = setup.fleet.load_full();
+        setup.write(&file(&[2], "thread = 5"));
+        let error = reloader.reload(false).await.expect_err("a typo").to_string();
+        let expected = format!("{}:1:1: thread: is not a setting", setup.path().display());
+        assert!(error.starts_with(&expected), "{error}");
+        assert!(Arc::ptr_eq(&before, &setup.fleet.load_full()));
+        assert!(reloader.reload(false).await.expect("said already").is_none());
+        // Half written, empty, gone, a directory: all the same.
+        for text in ["", "[[endpoint]]\nna", "\0"] {
+            setup.write(text);
+            reloader.reload(false).await.expect_err("no configuration");
+        }
+        fs::remove_file(setup.path()).expect("there");
+        reloader.reload(false).await.expect_err("gone");
+        fs::create_dir(setup.path()).expect("free");
+        reloader.reload(false).await.expect_err("a directory");
+        fs::remove_dir(setup.path()).expect("there");
+        // More instances than counters: right, but without room.
+        setup.write(&file(&[2, 3, 4, 5, 6], ""));
+        let error = reloader.reload(false).await.expect_err("four slots").to_string();
+        assert!(error.contains("all 4 in-flight counters are taken"), "{error}");
+        assert!(Arc::ptr_eq(&before, &setup.fleet.load_full()));
+        assert_eq!(setup.counters.free(), 3);
+        setup.write(&file(&[2], ""));
+        reloader.reload(false).await.expect("right now").expect("changed");
+    }
+
+    /// Writes a file in each way in which files get replaced, and waits until the watch says so.
+    #[tokio::test]
+    async fn every_way_of_replacing_the_file_is_noticed() {
+        let setup = Setup::new(&file(&[1], ""));
+        let path = setup.path();
+        let mut watch = FileWatch::new(&path).expect("inotify works");
+        let mut noticed = async |what: &str| {
+            timeout(TIME, watch.changed()).await.unwrap_or_else(|_| panic!("{what}: unnoticed"));
+        };
+        setup.write("in place");
+        noticed("written in place").await;
+        let other = setup.dir.path().join("f.toml.new");
+        fs::write(&other, "renamed").expect("written");
+        fs::rename(&other, &path).expect("renamed");
+        noticed("renamed over").await;
+        fs::remove_file(&path).expect("there");
+        fs::write(&path, "again").expect("written");
+        noticed("removed and written").await;
+
+        // A link into another directory, whose file changes: noticed once the link is known.
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        let target = elsewhere.path().join("real.toml");
+        fs::write(&target, "one").expect("written");
+        fs::remove_file(&path).expect("there");
+        std::os::unix::fs::symlink(&target, &path).expect("linked");
+        noticed("replaced by a link").await;
+        fs::write(&target, "two").expect("written");
+        noticed("the link's target written").await;
+    }
+
+    #[tokio::test]
+    async fn a_kubernetes_config_map_is_noticed() {
+        // f.toml -> ..data/f.toml, ..data -> ..1; an update renames a new ..data over the old one.
+        let dir = tempfile::tempdir().expect("a directory");
+        let version = |n: u8| {
+            let version = dir.path().join(format!("..{n}"));
+            fs::create_dir(&version).expect("free");
+            fs::write(version.join("f.toml"), format!("# {n}")).expect("written");
+            std::os::unix::fs::symlink(format!("..{n}"), dir.path().join("..tmp")).expect("linked");
+            fs::rename(dir.path().join("..tmp"), dir.path().join("..data")).expect("renamed");
+        };
+        version(1);
+        let path = dir.path().join("f.toml");
+        std::os::unix::fs::symlink("..data/f.toml", &path).expect("linked");
+        let mut watch = FileWatch::new(&path).expect("inotify works");
+        for n in 2..4 {
+            version(n);
+            timeout(TIME, watch.changed()).await.expect("noticed");
+            assert_eq!(read::text(&path).expect("there"), format!("# {n}"));
+            fs::remove_dir_all(dir.path().join(format!("..{}", n - 1))).expect("there");
+        }
+    }
+
+    #[tokio::test]
+    async fn reading_the_file_is_no_change() {
+        let setup = Setup::new(&file(&[1], ""));
+        let mut watch = FileWatch::new(&setup.path()).expect("inotify works");
+        for _ in 0..10 {
+            read::text(&setup.path()).expect("there");
+        }
+        // Events come in order: were the reads among them, one would be pending before the write.
+        tokio::select! {
+            biased;
+            () = watch.changed() => panic!("reading was taken for a change"),
+            () = tokio::time::sleep(Duration::from_millis(300)) => {}
+        }
+        setup.write("x");
+        timeout(TIME, watch.changed()).await.expect("noticed");
+    }
+
+    #[tokio::test]
+    async fn the_loop_reloads_on_signals_and_changes_and_outlives_mistakes() {
+        use tokio::{
+            signal::unix::{SignalKind, signal},
+            sync::mpsc,
+        };
+
+        let setup = Setup::new(&file(&[1], ""));
+        // A signal that nothing else in this process uses.
+        let mut hangup = signal(SignalKind::user_defined2()).expect("allowed");
+        let (sender, mut applied) = mpsc::unbounded_channel();
+        // Changed before the loop begins: noticed all the same.
+        setup.write(&file(&[2], ""));
+        let run = setup.reloader().run(&mut hangup, |_| sender.send(()).expect("open"));
+        let test = async {
+            let mut next = async || timeout(TIME, applied.recv()).await.expect("taken over");
+            next().await;
+            assert_eq!(setup.urls(), ["http://10.0.0.2:8000"]);
+            setup.write(&file(&[3], ""));
+            next().await;
+            setup.write("broken");
+            while setup.metrics.config.reloads_failed.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(setup.urls(), ["http://10.0.0.3:8000"]);
+            setup.write(&file(&[4], ""));
+            next().await;
+            assert_eq!(setup.urls(), ["http://10.0.0.4:8000"]);
+            // SAFETY: raising a signal that has a handler.
+            assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
+            next().await;
+            assert_eq!(setup.metrics.config.reloads_ok.get(), 4);
+        };
+        tokio::select! {
+            () = run => unreachable!("it runs for ever"),
+            () = test => {}
+        }
+    }
 }

@@ -130,7 +130,7 @@ pub const SETTINGS: &[Setting] = &[
         path: "half_closed_clients",
         kind: Kind::Bool,
         default: Some("false"),
-        live: true,
+        live: false,
         about: "Whether a client that closed its sending side still gets its answer. By default \
                 that counts as leaving, since a client that gave up looks the same, and the \
                 instance's work is cancelled.",
@@ -155,7 +155,7 @@ pub const SETTINGS: &[Setting] = &[
         path: "engine.steer_from_bytes",
         kind: Kind::Size { min: 0, max: GIB },
         default: Some(r#""64KiB""#),
-        live: true,
+        live: false,
         about: "With `auto`, the kernel gets a body only when at least this much of it is left, \
                 or its length is unknown and this much has passed. The hand-over has a cost of \
                 its own, which a short body does not earn back.",
@@ -164,7 +164,7 @@ pub const SETTINGS: &[Setting] = &[
         path: "engine.backlog_bytes",
         kind: Kind::Size { min: 64 * KIB, max: 64 * MIB },
         default: Some(r#""1MiB""#),
-        live: true,
+        live: false,
         about: "Bytes that the kernel may hold for a slow receiver, per direction, before the \
                 direction falls back to user space and its back-pressure.",
     },

@@ -18,7 +18,7 @@ pub use build::{BuildError, Fleet};
 pub use counters::{Counter, Counters};
 pub use health_state::{FailureKind, Status};
 pub use instance::{Instance, InstanceId};
-pub use resolve::{resolve_at_start, resolve_new};
+pub use resolve::resolve_new;
 pub use strategy::Strategy;
 pub use url::{InstanceUrl, UrlError};
 pub use variant::{Endpoint, Routing, UnknownVariant, Variant};

@@ -1,6 +1,6 @@
 //! Host names of instances to addresses, off the way of requests.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use super::{Fleet, Instance};
 
@@ -20,18 +20,6 @@ pub async fn resolve_new(fleet: &Fleet, limit: Duration) {
     if !lookups.is_empty() && tokio::time::timeout(limit, lookups.join_all()).await.is_err() {
         tracing::warn!(?limit, "some host names are still being looked up");
     }
-}
-
-/// As [`resolve_new`], for a program that has no event loop yet.
-///
-/// # Errors
-/// When the system has no resources for an event loop.
-pub fn resolve_at_start(fleet: &Fleet, limit: Duration) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(resolve_new(fleet, limit));
-    // A look-up that hangs in the system's resolver must not hold up the start.
-    runtime.shutdown_background();
-    Ok(())
 }
 
 /// Looks up an instance's host name. A failure keeps what was known.
@@ -81,8 +69,8 @@ mod tests {
         assert_eq!(preferred(found), parse(&["10.0.0.1:80", "10.0.0.2:80", "[::1]:80"]));
     }
 
-    #[test]
-    fn literals_serve_at_once_and_names_when_resolved() {
+    #[tokio::test]
+    async fn literals_serve_at_once_and_names_when_resolved() {
         let mut config = config(super::super::Strategy::Random, 1, &[1.0, 1.0, 1.0]);
         let instances = &mut config.endpoints[0].variants[0].instances;
         instances[0].url = "http://localhost:8000".parse().expect("valid");
@@ -92,7 +80,7 @@ mod tests {
         let state =
             || -> Vec<_> { fleet.instances().map(|(_, _, i)| i.status().as_str()).collect() };
         assert_eq!(state(), ["unresolved", "up", "unresolved"]);
-        resolve_at_start(&fleet, Duration::from_secs(30)).expect("resources");
+        resolve_new(&fleet, Duration::from_secs(30)).await;
         assert_eq!(state(), ["up", "up", "unresolved"]);
         let first = fleet.instances().next().expect("there are three").2.address();
         assert!(first.expect("resolved").ip().is_loopback());
