@@ -2,6 +2,7 @@
 
 pub mod policy;
 mod reasons;
+pub mod selftest;
 pub mod sockmap;
 pub mod startup;
 pub mod userspace;

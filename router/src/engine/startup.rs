@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
+use super::selftest;
 use crate::{
     config::{Config, EngineMode},
     kernel::{Kernel, LoadError, Options},
@@ -21,12 +22,15 @@ pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Arc<K
         sockmap.available(Err("disabled"));
         return Ok(None);
     }
-    let tried = Kernel::load(&Options::default());
-    let (reason, message) = match tried {
-        Ok(kernel) => {
-            sockmap.available(Ok(()));
-            return Ok(Some(kernel));
-        }
+    let (reason, message) = match Kernel::load(&Options::default()) {
+        Ok(kernel) => match selftest::sockmap(&kernel) {
+            Ok(took) => {
+                tracing::debug!(?took, "the sockmap engine passed its self-test");
+                sockmap.available(Ok(()));
+                return Ok(Some(kernel));
+            }
+            Err(error) => ("self_test_failed", error.to_string()),
+        },
         Err(error) => (slug(&error), error.to_string()),
     };
     sockmap.available(Err(reason));

@@ -26,7 +26,8 @@ use aya::{
     maps::{Map, MapData, MapError, RingBuf},
     programs::{ProgramError, SkSkb},
 };
-use router_ebpf::layout::{self, InFlight, MAX_WORKERS};
+pub(crate) use router_ebpf::layout::MAX_WORKERS;
+use router_ebpf::layout::{self, InFlight};
 
 pub(crate) use self::direction::{Body, Direction, Report};
 use self::{

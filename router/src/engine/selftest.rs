@@ -1,0 +1,310 @@
+//! Proves the sockmap engine with real bytes over loopback, before a request depends on it.
+//!
+//! Kernels have been known to lose, repeat or withhold bytes on this path. Each step below is
+//! something that the engine relies on; all together take a few milliseconds.
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use router_ebpf::framing::Framing;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::LocalSet,
+};
+
+use super::sockmap::{HandBack, Settings, Sockmap, SteerEnd, Steered};
+use crate::{
+    kernel::{Kernel, MAX_WORKERS},
+    net::{Conn, HangupWatch, Stream},
+};
+
+/// All steps together may take this long.
+const LIMIT: Duration = Duration::from_secs(1);
+/// How long one steering may be idle: longer than the limit.
+const IDLE: Duration = Duration::from_secs(5);
+/// The backlog at which the kernel must hand back in the test.
+const BACKLOG: u32 = 64 * 1024;
+
+/// What is wrong with the engine on this host.
+#[derive(Debug, thiserror::Error)]
+#[error("self-test of the sockmap engine, {step}: {reason}")]
+pub struct Failure {
+    step: &'static str,
+    reason: String,
+}
+
+/// Pushes bytes through the engine and compares them. Returns how long it took.
+///
+/// It uses a worker's number that no worker thread has, and must not be called from asynchronous
+/// code.
+///
+/// # Errors
+/// The first step that went wrong.
+pub fn sockmap(kernel: &Arc<Kernel>) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    let failed = |step| move |error: std::io::Error| Failure { step, reason: error.to_string() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("event loop"))?;
+    let steps = async {
+        let watch = HangupWatch::new().map_err(failed("event loop"))?;
+        let settings = Settings { backlog_bytes: BACKLOG, ..Settings::default() };
+        let worker = MAX_WORKERS as u32 - 1;
+        let engine = Sockmap::new(Arc::clone(kernel), watch.clone(), worker, settings)
+            .map_err(failed("queue of events"))?;
+        tokio::task::spawn_local(watch.drive());
+        tokio::task::spawn_local(engine.clone().drive());
+        all_steps(kernel, &engine).await
+    };
+    let steps = async move {
+        tokio::time::timeout(LIMIT, steps).await.unwrap_or_else(|_| {
+            Err(Failure { step: "all steps", reason: "did not end within a second".into() })
+        })
+    };
+    LocalSet::new().block_on(&runtime, steps)?;
+    Ok(start.elapsed())
+}
+
+async fn all_steps(kernel: &Arc<Kernel>, engine: &Sockmap) -> Result<(), Failure> {
+    let name = |step| move |reason: String| Failure { step, reason };
+    let mut pair = Pair::open().await.map_err(name("opening connections on loopback"))?;
+    let payload = payload(40_000);
+    let chunks = chunked(&payload, 777);
+    // Twice, because the first time joins the maps, and the second finds the sockets there.
+    for _ in 0..2 {
+        pair.carry(engine, Framing::length(payload.len() as u64), &payload)
+            .await
+            .map_err(name("a body of known length"))?;
+        pair.carry(engine, Framing::chunked(), &chunks).await.map_err(name("a chunked body"))?;
+    }
+    pair.cross(engine).await.map_err(name("the next message right behind a body"))?;
+    pair.stall(engine).await.map_err(name("a target that does not read"))?;
+    pair.finish(engine).await.map_err(name("a source that closes"))?;
+    drop(pair);
+    let left = kernel.sources_in_use();
+    if left > 0 {
+        return Err(name("leaving the maps")(format!("{left} directions are still in use")));
+    }
+    Ok(())
+}
+
+/// Two of the gateway's connections, with their far ends.
+struct Pair {
+    from: Conn,
+    to: Conn,
+    source: TcpStream,
+    target: TcpStream,
+}
+
+impl Pair {
+    async fn open() -> Result<Self, String> {
+        let (from, source) = connection().await.map_err(|error| error.to_string())?;
+        let (to, target) = connection().await.map_err(|error| error.to_string())?;
+        Ok(Self { from, to, source, target })
+    }
+
+    async fn steer(&mut self, engine: &Sockmap, framing: &mut Framing) -> Steered {
+        engine.steer(&mut self.from, &mut self.to, framing, None, IDLE, false).await
+    }
+
+    /// A body that the kernel carries alone.
+    async fn carry(
+        &mut self,
+        engine: &Sockmap,
+        mut framing: Framing,
+        body: &[u8],
+    ) -> Result<(), String> {
+        let Self { from, to, source, target } = self;
+        let far = async {
+            let mut got = vec![0; body.len()];
+            for (sent, got) in body.chunks(9_000).zip(got.chunks_mut(9_000)) {
+                source.write_all(sent).await?;
+                target.read_exact(got).await?;
+            }
+            Ok::<_, std::io::Error>(got)
+        };
+        let steering = engine.steer(from, to, &mut framing, None, IDLE, false);
+        let (steered, got) = tokio::join!(steering, far);
+        expect(&steered, SteerEnd::Ended, body.len() as u64)?;
+        compare(&got.map_err(|error| error.to_string())?, body)
+    }
+
+    /// The last packet of a body holds the start of the next message: user space gets all of it.
+    async fn cross(&mut self, engine: &Sockmap) -> Result<(), String> {
+        let mut framing = Framing::length(4);
+        let Self { from, to, source, target } = self;
+        let steering = engine.steer(from, to, &mut framing, None, IDLE, false);
+        let (steered, written) = tokio::join!(steering, source.write_all(b"bodynext"));
+        written.map_err(|error| error.to_string())?;
+        expect(&steered, SteerEnd::HandedBack(HandBack::Crossed), 0)?;
+        fill(from, 8).await?;
+        compare(&from.input, b"bodynext")?;
+        from.input.clear();
+        // The target takes user space's bytes again.
+        to.stream.write_all(b"body").await.map_err(|error| error.to_string())?;
+        let mut got = [0; 4];
+        target.read_exact(&mut got).await.map_err(|error| error.to_string())?;
+        compare(&got, b"body")
+    }
+
+    /// The kernel stops at the limit of the backlog, and what it holds then arrives.
+    async fn stall(&mut self, engine: &Sockmap) -> Result<(), String> {
+        // More than both socket buffers and the limit hold.
+        let body = payload(16 * 1024 * 1024);
+        let mut framing = Framing::length(body.len() as u64);
+        let Self { from, to, source, target } = self;
+        // Small buffers keep the step short.
+        let _ = socket2::SockRef::from(&to.stream).set_send_buffer_size(64 * 1024);
+        let _ = socket2::SockRef::from(&from.stream).set_recv_buffer_size(64 * 1024);
+        let _ = socket2::SockRef::from(&*target).set_recv_buffer_size(64 * 1024);
+        let mut sent = 0;
+        // Until the source has no more room: the kernel has stopped taking.
+        let fill_up = async {
+            let mut quiet = 0;
+            while quiet < 4 && sent < body.len() {
+                match source.try_write(&body[sent..]) {
+                    Ok(n) => (sent, quiet) = (sent + n, 0),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        quiet += 1;
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+            if sent == body.len() {
+                return Err("the kernel took 16 MiB for a target that reads nothing".to_owned());
+            }
+            Ok(())
+        };
+        let mut steering = Box::pin(engine.steer(from, to, &mut framing, None, IDLE, false));
+        let mut fill_up = Box::pin(fill_up);
+        // It may end early, if what was redirected fits into the target's send queue.
+        let mut steered = None;
+        let filled = loop {
+            tokio::select! {
+                // The steering begins first.
+                biased;
+                end = &mut steering, if steered.is_none() => steered = Some(end),
+                filled = &mut fill_up => break filled,
+            }
+        };
+        drop(fill_up);
+        filled?;
+        // What the kernel holds arrives once the target reads.
+        let mut got = Vec::new();
+        let mut buffer = vec![0; 64 * 1024];
+        while steered.is_none_or(|steered| (got.len() as u64) < steered.bytes) {
+            tokio::select! {
+                end = &mut steering, if steered.is_none() => steered = Some(end),
+                n = target.read(&mut buffer) => {
+                    got.extend_from_slice(&buffer[..n.map_err(|error| error.to_string())?]);
+                }
+            }
+        }
+        let steered = steered.expect("the loop's condition");
+        drop(steering);
+        expect(&steered, SteerEnd::HandedBack(HandBack::Backlog), steered.bytes)?;
+        compare(&got, &body[..steered.bytes as usize])?;
+        // The rest waits for user space.
+        let rest = &body[got.len()..sent];
+        fill(from, rest.len()).await?;
+        compare(&from.input, rest)?;
+        from.input.clear();
+        Ok(())
+    }
+
+    /// A FIN ends a body of unknown length, and leaves the target usable.
+    async fn finish(&mut self, engine: &Sockmap) -> Result<(), String> {
+        let mut framing = Framing::until_close();
+        self.source.write_all(b"last").await.map_err(|error| error.to_string())?;
+        fill(&mut self.from, 4).await?;
+        self.from.input.clear();
+        self.source.shutdown().await.map_err(|error| error.to_string())?;
+        let steered = self.steer(engine, &mut framing).await;
+        expect(&steered, SteerEnd::SourceClosed, 0)?;
+        self.to.stream.write_all(b"after").await.map_err(|error| error.to_string())?;
+        let mut got = [0; 5];
+        self.target.read_exact(&mut got).await.map_err(|error| error.to_string())?;
+        compare(&got, b"after")
+    }
+}
+
+async fn connection() -> std::io::Result<(Conn, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let far = TcpStream::connect(listener.local_addr()?).await?;
+    far.set_nodelay(true)?;
+    let (near, _) = listener.accept().await?;
+    Ok((Conn::new(Stream::new(near.into_std()?)?), far))
+}
+
+/// Reads until the connection's input holds `length` bytes.
+async fn fill(conn: &mut Conn, length: usize) -> Result<(), String> {
+    while conn.input.len() < length {
+        match poll_fn(|cx| conn.poll_fill(cx, length)).await {
+            Ok(0) => return Err("the connection ended early".into()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn expect(steered: &Steered, end: SteerEnd, bytes: u64) -> Result<(), String> {
+    if steered.end == end && steered.bytes == bytes {
+        return Ok(());
+    }
+    Err(format!("expected {end:?} after {bytes} bytes, got {steered:?}"))
+}
+
+fn compare(got: &[u8], sent: &[u8]) -> Result<(), String> {
+    if got == sent {
+        return Ok(());
+    }
+    let at = got.iter().zip(sent).take_while(|(got, sent)| got == sent).count();
+    Err(format!("of {} bytes {} came, and they differ from byte {at} on", sent.len(), got.len()))
+}
+
+/// Bytes of which no two stretches are alike.
+fn payload(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fastrand::Rng::with_seed(1).fill(&mut bytes);
+    bytes
+}
+
+fn chunked(payload: &[u8], size: usize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(payload.len() * 11 / 10);
+    for chunk in payload.chunks(size) {
+        body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        body.extend_from_slice(chunk);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"0\r\n\r\n");
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Options;
+
+    #[test]
+    fn passes_where_the_programs_load() {
+        match Kernel::load(&Options { directions: 16, counters: 16 }) {
+            Ok(kernel) => {
+                for _ in 0..5 {
+                    let took = sockmap(&kernel).expect("the engine works");
+                    println!("took {took:?}");
+                }
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                println!("skipped: {error}");
+            }
+        }
+    }
+}
