@@ -9,13 +9,21 @@ use std::{io, net::SocketAddr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Raises the limit of open files to what the system allows.
+/// Descriptors that thousands of streams need, on both sides of a proxy.
+const OPEN_FILES: u64 = 65_536;
+
+/// Raises the limit of open files: to 65,536 where that is allowed, else to the most that is.
 ///
 /// # Errors
 /// When the system refuses its own maximum.
 pub fn raise_open_files() -> io::Result<()> {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
+    let wanted = maximum.map_or(OPEN_FILES, |maximum| maximum.max(OPEN_FILES));
+    let limit = |value| Rlimit { current: value, maximum: value };
+    if setrlimit(Resource::Nofile, limit(Some(wanted))).is_err() {
+        setrlimit(Resource::Nofile, limit(maximum))?;
+    }
+    Ok(())
 }
 
 /// Listens on `address` with a backlog that a burst of thousands of connections fits in.

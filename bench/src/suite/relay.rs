@@ -145,22 +145,23 @@ pub struct Results {
     pub requests: Vec<RequestsRun>,
     /// Memory.
     pub memory: Vec<MemoryRun>,
+    /// What could not be measured, and why.
+    pub errors: Vec<String>,
 }
 
 /// Measures; says on standard error how far it is.
-///
-/// # Errors
-/// When a program is missing or a measurement cannot be made at all.
-pub fn run(programs: &Programs, options: &Options, directory: &Path) -> anyhow::Result<Results> {
+pub fn run(programs: &Programs, options: &Options, directory: &Path) -> Results {
     let mut results = Results::default();
     for round in 0..options.rounds {
         for &target in &options.targets {
             eprintln!("relay: round {} of {}, {}", round + 1, options.rounds, target.name());
-            measure(programs, options, directory, target, round, &mut results)
-                .with_context(|| format!("measuring {}", target.name()))?;
+            // One that does not work here does not take the others with it.
+            if let Err(error) = measure(programs, options, directory, target, round, &mut results) {
+                results.errors.push(format!("{}: {error:#}", target.name()));
+            }
         }
     }
-    Ok(results)
+    results
 }
 
 fn measure(
@@ -410,6 +411,6 @@ impl Results {
         let memory = self.memory.iter().filter_map(|run| {
             Some(format!("{}, open streams: {}", run.target.name(), run.failure.as_ref()?))
         });
-        streams.chain(requests).chain(memory).collect()
+        streams.chain(requests).chain(memory).chain(self.errors.iter().cloned()).collect()
     }
 }

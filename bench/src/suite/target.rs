@@ -195,6 +195,7 @@ http {{
             proxy_buffering off;
             proxy_request_buffering off;
             proxy_buffer_size 16k;
+            proxy_buffers 8 16k;
             proxy_read_timeout 300s;
         }}
     }}
@@ -210,7 +211,7 @@ fn haproxy(listen: SocketAddr, backend: SocketAddr) -> String {
     format!(
         "global
     nbthread {cores}
-    maxconn 20000
+    maxconn 8000
 defaults
     mode http
     option http-no-delay
