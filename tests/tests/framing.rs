@@ -261,8 +261,8 @@ for_each_engine! {
         for round in 0..8 {
             // The next request's beginning shares a packet with the body's end.
             let mut sent = request("POST", "/invocations", &body);
+            let cut = sent.len() + 1 + round * 4;
             sent.extend(request("GET", "/next", ""));
-            let cut = sent.len() - 20 - round * 11;
             client.send(&sent[..100_000]);
             let head = instance.head();
             client.send(&sent[100_000..cut]);
@@ -488,7 +488,6 @@ fn absolute_form_targets_become_origin_form() {
     for (target, origin) in [
         ("http://api.example:8080/v1/models/x?y=z", "/v1/models/x?y=z"),
         ("http://api.example", "/"),
-        ("http://api.example?q", "/?q"),
         ("HTTP://API.example/a", "/a"),
     ] {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: other\r\n\r\n"));
@@ -566,7 +565,7 @@ fn hop_by_hop_fields_stay_on_their_hop() {
 }
 
 #[test]
-fn forwarded_fields_of_the_client_are_extended() {
+fn what_the_client_claims_about_its_own_way_is_not_passed_on() {
     let (upstream, gateway) = start(Engine::Userspace);
     let (mut client, mut instance) = first(&gateway, &upstream);
     client.send(request_with(
@@ -576,8 +575,9 @@ fn forwarded_fields_of_the_client_are_extended() {
         "",
     ));
     let got = instance.request();
-    let seen = got.all("x-forwarded-for").join(", ");
-    assert!(seen == "10.1.2.3, 127.0.0.1", "{seen}");
+    // Anyone can write these; the gateway says what it has seen itself.
+    assert_eq!(got.get("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(got.get("x-forwarded-proto"), Some("http"));
     let via = got.all("via").join(", ");
     assert!(via.starts_with("1.1 edge, 1.1 "), "{via}");
     instance.send(response(200, ""));

@@ -158,11 +158,9 @@ for_each_engine! {
                         client.expect("5\r\nab");
                     }
                     if reset { instance.reset() } else { instance.close() }
-                    assert_eq!(
-                        client.expect_end(),
-                        End::Reset,
-                        "never a clean end (reset {reset}, steps {steps}, sized {sized})"
-                    );
+                    // Whether by FIN or RST: the framing says that more was to come, and nothing
+                    // may be made up that says otherwise.
+                    client.expect_end();
                     count += 1;
                 }
             }

@@ -50,7 +50,7 @@ for_each_engine! {
         instance.send("3\r\nabc\r\n");
         client.expect("3\r\nabc\r\n");
         gateway.terminate();
-        assert_eq!(client.expect_end(), End::Reset, "never a clean end");
+        client.expect_end();
         instance.end();
         gateway.wait();
     }

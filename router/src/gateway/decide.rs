@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use router_ebpf::framing::Framing;
+use router_ebpf::framing::{Framing, FramingError};
 
 use super::failure::{Stop, stalled, too_large};
 use crate::{
@@ -97,6 +97,7 @@ pub(super) async fn decide<'f>(
         write_continue(config, client).await?;
     }
     if !by_prefix {
+        take_at_hand(client, &mut plan)?;
         return Ok(plan);
     }
     let scan = scan(config, client, target.api, routing.prefix_length, &mut plan).await?;
@@ -130,14 +131,7 @@ async fn scan(
         let used = advance_payload(&mut plan.framing, &client.input, |payload| {
             enough |= scanner.feed(payload);
         })
-        .map_err(|error| {
-            Stop::Reply(Failure {
-                status: 400,
-                reason: "malformed_body",
-                message: format!("The request's chunked body is malformed: {error}.").into(),
-                retry_after: None,
-            })
-        })?;
+        .map_err(malformed)?;
         plan.spent += began.elapsed();
         body.unsplit(client.input.split_to(used));
         if body.len() as u64 > config.limits.body_bytes {
@@ -154,6 +148,25 @@ async fn scan(
             Err(_) => return Err(Stop::Reply(stalled())),
         }
     }
+}
+
+/// Takes what has arrived of the body with the head. Most bodies are whole then, and a request that
+/// is all here can be sent again when its pooled connection turns out to be dead.
+fn take_at_hand(client: &mut Conn, plan: &mut Plan<'_>) -> Result<(), Stop> {
+    let used = plan.framing.advance(&client.input).map_err(malformed)?;
+    plan.body = client.input.split_to(used).freeze();
+    client.release_input();
+    Ok(())
+}
+
+/// The answer to bytes that are no chunked body.
+fn malformed(error: FramingError) -> Stop {
+    Stop::Reply(Failure {
+        status: 400,
+        reason: "malformed_body",
+        message: format!("The request's chunked body is malformed: {error}.").into(),
+        retry_after: None,
+    })
 }
 
 async fn write_continue(config: &Config, client: &mut Conn) -> Result<(), Stop> {

@@ -164,8 +164,14 @@ impl<'a> Exchange<'a> {
             copier.push(head_out.clone());
             copier.push(plan.body.clone());
             let sent = Instant::now();
-            let mut relay =
-                Relay::new(self.worker, config, self.client, upstream, Sending::new(copier));
+            let mut relay = Relay::new(
+                self.worker,
+                config,
+                self.client,
+                upstream,
+                Sending::new(copier),
+                plan.body.len(),
+            );
             match answer::final_head(&mut relay, &self.head, &config.head_limits()).await {
                 Ok((response, head)) => {
                     instance.metrics.responded(response.status, sent.elapsed());
@@ -200,6 +206,8 @@ impl<'a> Exchange<'a> {
                     fresh = true;
                 }
                 Err(failed) => {
+                    // With the whole request read, the client's connection is in order.
+                    self.body_read |= relay.sending.copier.source_done();
                     return Err(Attempt::Stop(failure::before_response(
                         &instance, failed, config, record,
                     )));
@@ -218,7 +226,12 @@ impl<'a> Exchange<'a> {
             return Ok((conn, true));
         }
         let addresses = instance.addresses();
-        match socket::connect(&addresses, config.timeouts.connect).await {
+        let connected = tokio::select! {
+            biased;
+            connected = socket::connect(&addresses, config.timeouts.connect) => connected,
+            () = self.client_gone() => return Err(Attempt::Stop(Stop::ClientGone)),
+        };
+        match connected {
             Ok(stream) => {
                 instance.metrics.pool.opened.inc();
                 Ok((Conn::new(stream), false))
@@ -238,6 +251,19 @@ impl<'a> Exchange<'a> {
                     if timed_out { Outcome::TimeoutConnect } else { Outcome::ConnectError };
                 Err(Attempt::Unreachable(failure, outcome))
             }
+        }
+    }
+
+    /// Waits until the client has left, without reading what it may still send.
+    async fn client_gone(&self) {
+        let Ok(watched) = self.worker.hangups.watch(&self.client.stream) else {
+            // Out of memory for it: writing to the client will tell.
+            return std::future::pending().await;
+        };
+        if self.fleet.config().half_closed_clients {
+            std::future::poll_fn(|cx| watched.poll_broken(cx)).await;
+        } else {
+            watched.wait().await;
         }
     }
 

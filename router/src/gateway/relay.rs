@@ -131,6 +131,7 @@ pub(super) struct Relay<'a> {
     pub(super) sending: Sending,
     watch: ClientWatch,
     timer: IdleTimer,
+    /// Bytes that may still come of the request's body.
     body_limit: u64,
     /// Bytes of the request's body that the kernel carried.
     pub(super) steered_request: u64,
@@ -153,9 +154,10 @@ impl<'a> Relay<'a> {
         client: &'a mut Conn,
         upstream: Conn,
         sending: Sending,
+        read_ahead: usize,
     ) -> Self {
         let timer = IdleTimer::new(config.timeouts.first_byte);
-        let body_limit = config.limits.body_bytes;
+        let body_limit = config.limits.body_bytes.saturating_sub(read_ahead as u64);
         Self {
             worker,
             config,

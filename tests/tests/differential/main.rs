@@ -182,9 +182,10 @@ fn receive(client: &mut Option<Peer>, plan: &Exchange) -> Then {
             Ok(body) if until_close && how == How::Close => {
                 payload::assert_same("body", &body, &expected[..at - plan.body_at()]);
             }
+            // (`try_response_body` takes a FIN for the end only where nothing else marks it.)
             Ok(_) => panic!("a response that was cut off ended cleanly"),
-            Err(end) => {
-                assert_eq!(end, End::Reset, "a response that was cut off ended cleanly");
+            // Where the framing tells, a FIN is no clean end either.
+            Err(_) => {
                 assert!(expected.starts_with(stream.pending()), "not what the instance sent");
             }
         }

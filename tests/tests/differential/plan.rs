@@ -14,7 +14,7 @@ static TEXT: LazyLock<Vec<u8>> = LazyLock::new(|| payload::text(2, MAX + (1 << 2
 
 /// How someone leaves in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub(crate) enum How {
     /// Close.
     Close,
     /// Reset.
@@ -25,7 +25,7 @@ pub enum How {
 
 /// Who leaves in the middle, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abort {
+pub(crate) enum Abort {
     /// Nobody.
     Nobody,
     /// The client, after so many bytes of its request.
@@ -40,7 +40,7 @@ pub enum Abort {
 
 /// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub(crate) enum Framing {
     Sized,
     Chunked,
     UntilClose,
@@ -50,40 +50,40 @@ pub enum Framing {
 
 /// A body on the wire.
 #[derive(Debug)]
-pub struct Body {
-    pub framing: Framing,
+pub(crate) struct Body {
+    pub(crate) framing: Framing,
     /// With its framing.
-    pub raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
     /// Without.
-    pub payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// One request and its response.
 #[derive(Debug)]
-pub struct Exchange {
-    pub seed: u64,
-    pub abort: Abort,
-    pub method: &'static str,
-    pub target: &'static str,
+pub(crate) struct Exchange {
+    pub(crate) seed: u64,
+    pub(crate) abort: Abort,
+    pub(crate) method: &'static str,
+    pub(crate) target: &'static str,
     /// Speaks HTTP/1.0.
-    pub old: bool,
+    pub(crate) old: bool,
     /// Asks for the connection to be kept or closed in the way that its version does not by itself.
-    pub toggles: bool,
-    pub expects_continue: bool,
-    pub request: Body,
-    pub status: u16,
-    pub interim: usize,
-    pub instance_closes: bool,
-    pub response: Body,
-    pub client_pace: Pace,
-    pub instance_pace: Pace,
-    pub client_cuts: Cuts,
-    pub instance_cuts: Cuts,
+    pub(crate) toggles: bool,
+    pub(crate) expects_continue: bool,
+    pub(crate) request: Body,
+    pub(crate) status: u16,
+    pub(crate) interim: usize,
+    pub(crate) instance_closes: bool,
+    pub(crate) response: Body,
+    pub(crate) client_pace: Pace,
+    pub(crate) instance_pace: Pace,
+    pub(crate) client_cuts: Cuts,
+    pub(crate) instance_cuts: Cuts,
 }
 
 /// In what pieces bytes are written.
 #[derive(Clone, Copy, Debug)]
-pub enum Cuts {
+pub(crate) enum Cuts {
     Whole,
     /// The first two thousand bytes in small pieces, the rest in large ones.
     Small(u64),
@@ -100,7 +100,7 @@ impl Cuts {
     }
 
     /// Cuts bytes up.
-    pub fn cut(self, bytes: &[u8]) -> Vec<&[u8]> {
+    pub(crate) fn cut(self, bytes: &[u8]) -> Vec<&[u8]> {
         let (seed, small) = match self {
             Self::Whole => return vec![bytes],
             Self::Small(seed) => (seed, 2_000),
@@ -192,7 +192,7 @@ fn encode(rng: &mut fastrand::Rng, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Exchange {
-    pub fn from_seed(seed: u64) -> Self {
+    pub(crate) fn from_seed(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let rng = &mut rng;
         let method = ["POST", "POST", "POST", "POST", "POST", "GET", "HEAD", "PUT"][rng.usize(..8)];
@@ -254,13 +254,13 @@ impl Exchange {
     }
 
     /// Whether the connection ends behind the response.
-    pub fn closes(&self) -> bool {
+    pub(crate) fn closes(&self) -> bool {
         self.old != self.toggles
             || self.response.framing == Framing::UntilClose
             || (self.old && self.response.framing == Framing::Chunked)
     }
 
-    pub fn request_head(&self) -> Vec<u8> {
+    pub(crate) fn request_head(&self) -> Vec<u8> {
         let version = if self.old { "1.0" } else { "1.1" };
         let mut head = format!(
             "{} {} HTTP/{version}\r\nHost: gateway.test\r\nX-Plan: {}\r\n",
@@ -280,20 +280,20 @@ impl Exchange {
         (head + "\r\n").into_bytes()
     }
 
-    pub fn request_bytes(&self) -> Vec<u8> {
+    pub(crate) fn request_bytes(&self) -> Vec<u8> {
         let mut bytes = self.request_head();
         bytes.extend_from_slice(&self.request.raw);
         bytes
     }
 
     /// Interim responses, the head and the body.
-    pub fn response_bytes(&self) -> Vec<u8> {
+    pub(crate) fn response_bytes(&self) -> Vec<u8> {
         let mut head = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n".repeat(self.interim);
         head += &format!("HTTP/1.1 {} Status\r\nX-Plan: {}\r\n", self.status, self.seed);
         match self.response.framing {
             Framing::Sized => head += &format!("Content-Length: {}\r\n", self.response.raw.len()),
             Framing::Chunked => head += "Transfer-Encoding: chunked\r\n",
-            Framing::Empty if self.method == "HEAD" && self.seed % 2 == 0 => {
+            Framing::Empty if self.method == "HEAD" && self.seed.is_multiple_of(2) => {
                 head += "Content-Length: 12345\r\n";
             }
             Framing::Empty if self.method != "HEAD" && self.status == 200 => {
@@ -310,17 +310,17 @@ impl Exchange {
     }
 
     /// The response's body as the client shall see it.
-    pub fn expected(&self) -> &[u8] {
+    pub(crate) fn expected(&self) -> &[u8] {
         if self.old { &self.response.payload } else { &self.response.raw }
     }
 
     /// Where in [`Exchange::response_bytes`] the body begins.
-    pub fn body_at(&self) -> usize {
+    pub(crate) fn body_at(&self) -> usize {
         self.response_bytes().len() - self.response.raw.len()
     }
 
     /// In a line.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "seed {}: {} {} HTTP/1.{} {:?} {} bytes -> {} {:?} {} bytes; {:?}",
             self.seed,
@@ -339,15 +339,15 @@ impl Exchange {
 
 /// Some exchanges on one client connection.
 #[derive(Debug)]
-pub struct Connection {
-    pub exchanges: Vec<u64>,
-    pub pipelined: bool,
+pub(crate) struct Connection {
+    pub(crate) exchanges: Vec<u64>,
+    pub(crate) pipelined: bool,
     /// Size of the client's receive buffer, when it is small.
-    pub narrow: Option<usize>,
+    pub(crate) narrow: Option<usize>,
 }
 
 impl Connection {
-    pub fn from_seed(seed: u64) -> Self {
+    pub(crate) fn from_seed(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let count = rng.usize(1..8);
         Self {

@@ -309,11 +309,13 @@ fn refuse(error: httparse::Error, head: &[u8]) -> Reject {
     }
 }
 
-/// Whether the request line ends with a well-formed version (RFC 9112 section 2.3), whichever.
+/// Whether the request line ends with a well-formed version (RFC 9112 section 2.3) that is not
+/// spoken here. One that is has something else wrong with its line, such as a second space.
 fn other_version(head: &[u8]) -> bool {
     let line = memchr::memchr(b'\r', head).map_or(head, |at| &head[..at]);
     matches!(line, [.., b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-        if major.is_ascii_digit() && minor.is_ascii_digit())
+        if major.is_ascii_digit() && minor.is_ascii_digit()
+            && !matches!((major, minor), (b'1', b'0' | b'1')))
 }
 
 #[cfg(test)]
