@@ -32,6 +32,9 @@ pub enum CarryError {
     /// The receiver's connection broke.
     #[error("the receiver's connection broke: {0}")]
     TargetGone(#[source] io::Error),
+    /// The body is longer than [`Copier::limit`] allows. What is beyond was not written.
+    #[error("the body is longer than it may be")]
+    TooLong,
     /// The sender's bytes are no HTTP/1.1 body.
     #[error("the body is malformed: {0}")]
     Malformed(#[from] FramingError),
@@ -55,6 +58,7 @@ pub struct Copier {
     /// Whether chunk framing is taken off on the way (for HTTP/1.0 clients).
     dechunk: bool,
     bytes: u64,
+    limit: u64,
     reads: u64,
     progress: Instant,
 }
@@ -63,7 +67,18 @@ impl Copier {
     /// Carries the rest of a body that stands at `framing`.
     pub fn new(framing: Framing, dechunk: bool) -> Self {
         let progress = Instant::now();
-        Self { queue: VecDeque::new(), framing, dechunk, bytes: 0, reads: 0, progress }
+        let (bytes, limit) = (0, u64::MAX);
+        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, reads: 0, progress }
+    }
+
+    /// Lets no more than `limit` bytes come from the source, framing included.
+    pub fn limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    fn count(&mut self, used: usize) -> Result<(), CarryError> {
+        self.bytes += used as u64;
+        if self.bytes > self.limit { Err(CarryError::TooLong) } else { Ok(()) }
     }
 
     /// Writes `bytes` before whatever comes from the source.
@@ -171,11 +186,11 @@ impl Copier {
                 payload.extend_from_slice(part);
             })?;
             from.input.advance(used);
-            self.bytes += used as u64;
+            self.count(used)?;
             self.push(payload.into());
         } else {
             let used = self.framing.advance(&from.input)?;
-            self.bytes += used as u64;
+            self.count(used)?;
             let bytes = from.input.split_to(used).freeze();
             from.release_input();
             self.push(bytes);
@@ -207,7 +222,7 @@ impl Copier {
                 return Poll::Ready(self.take_input(from));
             }
             let used = self.framing.advance(arrived)?;
-            self.bytes += used as u64;
+            self.count(used)?;
             let (body, surplus) = arrived.split_at(used);
             from.input.extend_from_slice(surplus);
             let written = match to.poll_write(cx, body) {

@@ -179,6 +179,7 @@ impl<'a> Relay<'a> {
         }
         let sending = &mut self.sending;
         let hand_over = self.worker.pays(self.config, &sending.copier, sending.declined);
+        sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
         let step =
             ready!(sending.copier.poll(cx, self.client, &mut self.upstream.stream, hand_over));
         match step {
@@ -196,13 +197,14 @@ impl<'a> Relay<'a> {
             Err(CarryError::SourceClosed | CarryError::SourceBroken(_)) => {
                 Poll::Ready(Err(Failed::ClientGone))
             }
+            Err(CarryError::TooLong) => Poll::Ready(Err(Failed::TooLarge)),
             Err(error @ CarryError::Malformed(_)) => Poll::Ready(Err(Failed::BadRequest(error))),
         }
     }
 
-    /// What the client sent of its body beyond the limit, for bodies of unknown length.
+    /// Whether the kernel has carried more of a body of unknown length than there may be.
     fn too_large(&self) -> bool {
-        self.sending.copier.bytes() + self.steered_request > self.body_limit
+        self.steered_request > self.body_limit
     }
 
     /// Sends the request and waits for the head of the response, which stays at the front of the
@@ -364,7 +366,9 @@ impl<'a> Relay<'a> {
                     CarryError::SourceClosed => {
                         Failed::Upstream(io::ErrorKind::UnexpectedEof.into())
                     }
-                    CarryError::Malformed(error) => Failed::BadResponse(error.to_string()),
+                    error @ (CarryError::Malformed(_) | CarryError::TooLong) => {
+                        Failed::BadResponse(error.to_string())
+                    }
                 }));
             }
             Poll::Pending => {}
