@@ -1,5 +1,7 @@
 //! The gateway's configuration: from a TOML file or from flags to one valid [`Config`].
 
+#[cfg(test)]
+mod docs;
 mod error;
 mod flags;
 mod model;

@@ -457,7 +457,7 @@ pub const SETTINGS: &[Setting] = &[
         default: Some("4096"),
         live: true,
         about: "How much of the start of a request decides where it goes: characters of message \
-                text on the JSON APIs, body bytes on `/invocations`. See below.",
+                text on the JSON APIs, body bytes on `/invocations`. See above how to choose it.",
     },
     Setting {
         path: "endpoint.variant.concurrency_threshold",
@@ -465,7 +465,7 @@ pub const SETTINGS: &[Setting] = &[
         default: Some("10"),
         live: true,
         about: "Requests in flight at an instance from which further ones of its prefixes go to a \
-                less busy instance. See below.",
+                less busy instance. See above how to choose it.",
     },
     Setting {
         path: "endpoint.variant.max_in_flight",

@@ -150,6 +150,23 @@ fn broken_toml_is_an_error_with_its_place() {
 }
 
 #[test]
+fn hostile_files_are_errors_and_no_more() {
+    for deep in ["[".repeat(100_000), "a.".repeat(100_000), "x={a=".repeat(50_000)] {
+        issues(&deep);
+        issues(&format!("listen = {deep}"));
+    }
+    // Errors in each line are all reported.
+    assert!(issues(&with(&"\u{1}\n".repeat(500))).len() >= 500);
+}
+
+#[test]
+fn other_systems_line_ends_and_marks_are_read() {
+    let text = with("threads = 3").replace('\n', "\r\n");
+    assert_eq!(read(&text).threads, 3);
+    assert_eq!(read(&format!("\u{feff}{text}")).threads, 3);
+}
+
+#[test]
 fn unknown_keys_are_refused_with_the_nearest_or_the_right_place() {
     let text = with("[timeouts]\nconect = \"1s\"");
     assert!(only_issue(&text).contains("did you mean `connect`?"));
