@@ -90,6 +90,7 @@ impl Fleet {
                 },
                 max_in_flight: wanted.max_in_flight,
                 instances: instances.collect::<Result<_, BuildError>>()?,
+                drains: wanted.instances.iter().map(|i| i.drain).collect(),
             }))
         };
         let endpoints = config.endpoints.iter().map(|wanted| {

@@ -137,7 +137,7 @@ impl Instance {
         self.addresses.load().first().copied()
     }
 
-    /// Records that it answered a request with a status below 500.
+    /// Records that it answered a request with a status below 500, and to the end.
     pub fn note_success(&self) {
         self.health.note_success();
     }

@@ -60,3 +60,11 @@ pub(crate) fn up(instance: &Instance) {
     }
     assert!(instance.available());
 }
+
+/// Makes an instance change its health by checks, back and forth.
+pub(crate) fn flip(instance: &Instance) {
+    use super::health_state::Check;
+    for check in [Check::Bad, Check::Bad, Check::Bad, Check::Good, Check::Good] {
+        instance.note_check(check);
+    }
+}

@@ -29,9 +29,18 @@ pub struct Variant {
     pub max_in_flight: Option<NonZeroU32>,
     /// Its instances, in the order of the configuration.
     pub instances: Vec<Arc<Instance>>,
+    /// Which of them are draining by this variant's configuration.
+    pub(super) drains: Vec<bool>,
 }
 
 impl Variant {
+    /// Its instances, and whether each is draining by this variant's configuration. An instance's
+    /// own state may say otherwise: it follows the newest configuration, also for requests that
+    /// began under an older one.
+    pub fn members(&self) -> impl Iterator<Item = (&Arc<Instance>, bool)> {
+        self.instances.iter().zip(self.drains.iter().copied())
+    }
+
     /// Whether any instance can serve.
     pub fn available(&self) -> bool {
         self.instances.iter().any(|instance| instance.available())

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     config::Config,
     engine::Copier,
+    fleet::FailureKind,
     http::{self, RequestHead, ResponseHead, Version, rewrite::Downstream},
     metrics::{Direction, Outcome},
     prefix::Api,
@@ -122,6 +123,9 @@ pub(super) async fn finish(
     match result {
         Ok(()) => {
             record.outcome = Some(Outcome::Ok);
+            if FailureKind::of_status(response.status).is_none() {
+                instance.note_success();
+            }
             let reusable = response.keep_alive
                 && complete
                 && !response.framing.is_until_close()

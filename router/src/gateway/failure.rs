@@ -139,12 +139,11 @@ pub(super) fn after_response(instance: &Instance, failed: Failed) -> Outcome {
     }
 }
 
-/// Passive health: only the instance's own errors count, never the client's.
+/// Passive health: only the instance's own errors count, never the client's. A good status is no
+/// success yet: the response may still break off.
 pub(super) fn note_status(instance: &Instance, status: u16) {
-    if status >= 500 {
-        instance.note_failure(FailureKind::Status);
-    } else {
-        instance.note_success();
+    if let Some(kind) = FailureKind::of_status(status) {
+        instance.note_failure(kind);
     }
 }
 

@@ -151,25 +151,33 @@ impl<'a> Pool<'a> {
         }
     }
 
+    /// The instances that have a place in rankings: those that stay, well or not.
+    ///
+    /// Whether an instance stays is for the newest configuration to say. But when it leaves this
+    /// request, which began under an older one, with no instance at all, then the older one holds.
+    fn staying(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
+        let any = self.last_resort;
+        self.variant
+            .members()
+            .filter(move |(instance, drains)| !drains && (any || !instance.is_draining()))
+            .map(|(instance, _)| instance)
+    }
+
+    /// Whether one that stays can serve.
     fn able(&self, instance: &Instance) -> bool {
-        if !self.last_resort {
-            return instance.available();
-        }
         let status = instance.status();
-        !status.leaving() && !status.unresolved()
+        status.available() || self.last_resort && !status.unresolved()
     }
 
     fn candidates(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
-        self.variant
-            .instances
-            .iter()
+        self.staying()
             .filter(|instance| self.able(instance) && !self.exclude.contains(&instance.id))
     }
 
     /// Why there is none to choose, with no candidate at hand.
     fn none(&self) -> NoInstance {
         let tried = |i: &Arc<Instance>| self.able(i) && self.exclude.contains(&i.id);
-        if self.last_resort && self.variant.instances.iter().any(tried) {
+        if self.last_resort && self.staying().any(tried) {
             NoInstance::Exhausted
         } else {
             NoInstance::None
@@ -195,10 +203,7 @@ impl<'a> Pool<'a> {
             than.as_ref().is_none_or(|(best, _)| distance.nearer_than(best))
         };
         let mut able = 0;
-        for instance in &self.variant.instances {
-            if instance.is_draining() {
-                continue;
-            }
+        for instance in self.staying() {
             let distance = Distance::new(key, instance);
             if nearer(&home, &distance) {
                 home = Some((distance, instance));

@@ -559,3 +559,63 @@ proptest! {
         }
     }
 }
+
+/// A request may wait long for its body, and choose from the fleet that it began with.
+#[test]
+fn a_request_that_began_before_all_instances_were_replaced_is_still_served() {
+    use arc_swap::ArcSwap;
+
+    for strategy in [Strategy::PrefixAware, Strategy::LeastOutstandingRequests, Strategy::Random] {
+        let (counters, metrics) = (Counters::heap(8), crate::metrics::Metrics::new());
+        let build = |config, previous: Option<&Fleet>| {
+            let fleet = Fleet::build(&Arc::new(config), previous, &counters, &metrics);
+            Arc::new(fleet.expect("enough counters"))
+        };
+        let old = build(config(strategy, 10, &[1.0; 3]), None);
+        let current = ArcSwap::new(Arc::clone(&old));
+        let mut blue = config(strategy, 10, &[1.0; 3]);
+        let instances = &mut blue.endpoints[0].variants[0].instances;
+        instances.iter_mut().for_each(|i| i.drain = true);
+        instances[0].url = "http://10.1.0.1:8000".parse().expect("valid");
+        build(blue, Some(&old)).replace(&current);
+        let mut rng = rng();
+        let mut serve = |fleet: &Fleet| {
+            choose(&only_variant(fleet), Some(PrefixKey(3)), &[], &mut rng).map(|c| c.reason)
+        };
+        assert_eq!(serve(&old), Ok(Reason::LastResort));
+        assert_eq!(serve(&current.load()), Err(NoInstance::None), "all are draining");
+        // One that is removed, then configured again: at no moment is there nobody.
+        let held = build(config(strategy, 10, &[1.0; 1]), Some(&old));
+        held.replace(&current);
+        assert!(serve(&current.load()).is_ok());
+    }
+}
+
+#[test]
+fn health_that_changes_all_the_time_costs_no_request() {
+    for strategy in [Strategy::PrefixAware, Strategy::LeastOutstandingRequests, Strategy::Random] {
+        let variant = variant(strategy, 2, &[1.0; 4]);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for instance in &variant.instances {
+                scope.spawn(move || {
+                    while !stopped() {
+                        crate::fleet::testing::flip(instance);
+                    }
+                });
+            }
+            let mut rng = rng();
+            let mut held = std::collections::VecDeque::new();
+            for n in 0..20_000 {
+                let choice = choose(&variant, Some(PrefixKey(n % 5)), &[], &mut rng);
+                held.push_back(choice.expect("none is leaving").ticket);
+                if held.len() > 12 {
+                    held.pop_front();
+                }
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert!(variant.instances.iter().all(|i| i.in_flight() == 0));
+    }
+}
