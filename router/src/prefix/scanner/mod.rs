@@ -41,6 +41,7 @@ pub mod reference;
 mod section;
 mod skim;
 mod text;
+mod vector;
 
 use section::{BOUNDARY, Section};
 use skim::Nest;
@@ -58,7 +59,9 @@ const MAX_KEY: usize = 16;
 /// What the prefix was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrefixKind {
-    /// Text of a prompt, UTF-8, with a byte 0xff between one string and the next.
+    /// Text of a prompt, UTF-8, with a byte 0xff between one string and the next. Quotes, backslashes
+    /// and the control characters that have an escape of one letter are escaped as in JSON, and
+    /// escapes that JSON does not know are as they were.
     Text,
     /// Token ids of a prompt, decimal, a comma behind each, a byte 0xff between one list and the next.
     TokenIds,
@@ -330,9 +333,14 @@ impl Scanner {
             State::Id | State::Scalar => self.scalar(input),
             State::Raw | State::Done => input.len(),
             State::Start | State::Members | State::Elements | State::Colon | State::Value => {
-                let blank = input.iter().take_while(|b| b" \t\n\r".contains(b)).count();
-                let Some(&byte) = input.get(blank) else { return blank };
-                blank + self.token(byte)
+                let blank = input.iter().take_while(|b| is_blank(**b)).count();
+                match &input[blank..] {
+                    [] => blank,
+                    [b'"', rest @ ..] if self.state == State::Members => {
+                        blank + 1 + self.begin_key(rest)
+                    }
+                    [byte, ..] => blank + self.token(*byte),
+                }
             }
         }
     }
@@ -341,11 +349,6 @@ impl Scanner {
     fn token(&mut self, byte: u8) -> usize {
         match (self.state, byte) {
             (State::Start, b'{') => self.open(Frame { array: false, role: Role::Skip, seen: 0 }),
-            (State::Members, b'"') => {
-                self.key.clear();
-                self.decoder = Decoder::default();
-                self.state = State::Key;
-            }
             (State::Members | State::Elements, b',') => {}
             (State::Members, b'}') | (State::Elements, b']') => self.close(),
             (State::Elements, _) => {
@@ -475,6 +478,26 @@ impl Scanner {
         self.state = if self.units() > 0 { State::Done } else { State::Raw };
     }
 
+    /// Begins a key, behind its quote. Returns the bytes consumed.
+    fn begin_key(&mut self, input: &[u8]) -> usize {
+        // Most keys are short, plain, at hand, and have their colon right behind them.
+        let near = input.iter().take(MAX_KEY + 1).position(|b| matches!(b, b'"' | b'\\'));
+        if let Some(end) = near
+            && input[end] == b'"'
+        {
+            self.named(&input[..end]);
+            let colon = input.get(end + 1) == Some(&b':');
+            if colon {
+                self.state = State::Value;
+            }
+            return end + 1 + usize::from(colon);
+        }
+        self.key.clear();
+        self.decoder = Decoder::default();
+        self.state = State::Key;
+        0
+    }
+
     fn key(&mut self, input: &[u8]) -> usize {
         let (used, stop) = self.decoder.decode(input, &mut self.key);
         match stop {
@@ -484,7 +507,7 @@ impl Scanner {
                 self.escaped = self.decoder.is_escaped();
                 return match skim::string(&input[used..], &mut self.escaped) {
                     Some(end) => {
-                        self.named();
+                        self.named(b"");
                         used + end
                     }
                     None => {
@@ -493,15 +516,17 @@ impl Scanner {
                     }
                 };
             }
-            Stop::Quote => self.named(),
+            Stop::Quote => {
+                let key = self.key;
+                self.named(key.get().unwrap_or_default());
+            }
         }
         used
     }
 
     /// A key has ended: says what its value is.
-    fn named(&mut self) {
+    fn named(&mut self, key: &[u8]) {
         self.state = State::Colon;
-        let key = self.key.get().unwrap_or_default();
         let (role, bit) = if self.depth > 1 {
             let role = self.frames[self.depth - 1].role;
             match key {
@@ -536,8 +561,8 @@ impl Scanner {
         let (used, stop) = match self.role {
             Role::Model => capture(&mut self.model),
             Role::CacheKey => capture(&mut self.cache_key),
-            Role::Lead => self.decoder.decode(input, &mut self.lead),
-            Role::Main | Role::Skip => self.decoder.decode(input, &mut self.main),
+            Role::Lead => collect(input, &mut self.decoder, &mut self.lead),
+            Role::Main | Role::Skip => collect(input, &mut self.decoder, &mut self.main),
         };
         let counts = matches!(self.role, Role::Lead | Role::Main);
         match stop {
@@ -545,6 +570,12 @@ impl Scanner {
             Stop::Full => {
                 self.escaped = self.decoder.is_escaped();
                 self.state = State::SkipString;
+                if counts && self.depth > 1 {
+                    // Within a prompt that is full: the string and all brackets of the prompt.
+                    self.nest = Nest::in_string(self.depth as u64 - 1, self.escaped);
+                    self.depth = 1;
+                    self.state = State::Nest;
+                }
                 if counts && self.is_decided() {
                     self.state = State::Done;
                 }
@@ -572,6 +603,37 @@ impl Scanner {
             self.value_ended();
         }
         bytes.len()
+    }
+}
+
+/// White space of JSON.
+#[inline(always)]
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// Decodes a string into a section: what is plain in large steps, the rest character by character.
+fn collect(input: &[u8], decoder: &mut Decoder, section: &mut Section) -> (usize, Stop) {
+    /// Bytes read with care before large steps are tried again; two escapes of the longest kind.
+    const CAREFUL: usize = 24;
+    let mut at = 0;
+    loop {
+        if decoder.is_plain() && !section.full {
+            let run = text::run(&input[at..], section.limit - section.units);
+            if run.bytes > 0 {
+                section.run(&input[at..at + run.bytes], run.characters);
+                at += run.bytes;
+            }
+            if run.quote {
+                return (at + 1, Stop::Quote);
+            }
+        }
+        let some = &input[at..input.len().min(at + CAREFUL)];
+        let (used, stop) = decoder.decode(some, section);
+        at += used;
+        if stop != Stop::Input || at == input.len() {
+            return (at, stop);
+        }
     }
 }
 

@@ -165,13 +165,20 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         .collect();
     let mut text = Vec::new();
     let mut last = None;
+    let mut utf8 = [0; 4];
     for (piece, unit) in &units {
         if last.is_some_and(|last| last != *piece) {
             text.push(BOUNDARY);
         }
         last = Some(*piece);
         match unit {
-            Unit::Character(c) => text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            Unit::Character(c) => {
+                // `serde_json` writes other control characters as `\u00XX`, a DEL as it is.
+                let escaped = serde_json::to_string(c).ok()?;
+                let inner = &escaped[1..escaped.len() - 1];
+                let kept = if inner.starts_with("\\u") { c.encode_utf8(&mut utf8) } else { inner };
+                text.extend_from_slice(kept.as_bytes());
+            }
             Unit::Id(id) => text.extend_from_slice(format!("{id},").as_bytes()),
         }
     }

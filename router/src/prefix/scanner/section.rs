@@ -9,7 +9,8 @@ pub(super) const BOUNDARY: u8 = 0xff;
 /// A part of the prompt: its first units.
 #[derive(Debug, Default)]
 pub(super) struct Section {
-    /// The text, with [`BOUNDARY`] between pieces; or ids in decimal, each with a comma behind it.
+    /// The text as [`PrefixKind::Text`](super::PrefixKind::Text) says, or ids in decimal, each with
+    /// a comma behind it.
     pub(super) text: Vec<u8>,
     /// Characters or ids in `text`.
     pub(super) units: usize,
@@ -88,38 +89,48 @@ impl Section {
         self.end_piece();
     }
 
-    /// The first `units` units of the text, as a length in bytes.
-    pub(super) fn length_of(&self, units: usize) -> usize {
-        if units >= self.units {
-            return self.text.len();
+    /// Takes bytes of a string that hold so many characters, no more than are wanted.
+    pub(super) fn run(&mut self, bytes: &[u8], characters: usize) {
+        match self.kind {
+            None => self.first(PrefixKind::Text),
+            Some(PrefixKind::Text) => {}
+            Some(_) => return,
         }
-        let ends_unit = |byte: u8| match self.kind {
-            Some(PrefixKind::TokenIds) => byte == b',',
-            _ => false,
-        };
+        self.units += characters;
+        self.push(bytes);
+    }
+
+    /// Takes the bytes of one character.
+    fn one(&mut self, bytes: &[u8]) {
+        self.full |= self.units >= self.limit;
+        if !self.full {
+            self.run(bytes, 1);
+        }
+    }
+
+    /// The first `units` characters of the text, as a length in bytes.
+    pub(super) fn length_of(&self, units: usize) -> usize {
         let mut left = units;
+        let mut literal = false;
         for (at, &byte) in self.text.iter().enumerate() {
-            if ends_unit(byte) {
-                if left <= 1 {
-                    return at + usize::from(left == 1);
-                }
-                left -= 1;
-            } else if self.kind == Some(PrefixKind::Text) && starts_character(byte) {
-                if left == 0 {
-                    // A boundary before the first character left out goes with it.
-                    return at - usize::from(at > 0 && self.text[at - 1] == BOUNDARY);
-                }
-                left -= 1;
+            if std::mem::take(&mut literal) || byte == BOUNDARY || !starts_character(byte) {
+                continue;
             }
+            literal = byte == b'\\';
+            if left == 0 {
+                // A boundary before the first character left out goes with it.
+                return at - usize::from(at > 0 && self.text[at - 1] == BOUNDARY);
+            }
+            left -= 1;
         }
         self.text.len()
     }
 }
 
-/// Every byte of UTF-8 text that is no continuation begins a character. [`BOUNDARY`] is neither.
+/// Every byte of UTF-8 text that is no continuation begins a character.
 #[inline(always)]
 fn starts_character(byte: u8) -> bool {
-    byte & 0xc0 != 0x80 && byte != BOUNDARY
+    byte & 0xc0 != 0x80
 }
 
 impl Sink for Section {
@@ -147,11 +158,25 @@ impl Sink for Section {
     }
 
     fn character(&mut self, character: char) {
-        if self.units >= self.limit {
-            self.full = true;
-            return;
+        // Each character has one spelling here, however the body spells it.
+        let letter = match character {
+            '"' => b'"',
+            '\\' => b'\\',
+            '\n' => b'n',
+            '\t' => b't',
+            '\r' => b'r',
+            '\u{8}' => b'b',
+            '\u{c}' => b'f',
+            _ => return self.one(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        };
+        self.one(&[b'\\', letter]);
+    }
+
+    fn escape(&mut self, letter: u8) {
+        match letter {
+            b'/' => self.one(b"/"),
+            _ => self.one(&[b'\\', letter]),
         }
-        self.bytes(character.encode_utf8(&mut [0; 4]).as_bytes());
     }
 
     fn is_full(&self) -> bool {

@@ -3,128 +3,192 @@
 //! Nothing is validated: brackets are counted whatever their kind, so that the cost is that of
 //! finding quotes and brackets.
 
+use fearless_simd::{Simd, dispatch};
+
+use super::vector::{self, BLOCK, Block, any_quote, escaped, parity};
+
 /// Passes over the inside of a string. Returns where `input` goes on behind the closing quote; `None`
 /// when the string does not end within.
 ///
-/// `escaped` says whether the byte before `input` makes its first one literal, and is kept for the
-/// next call.
-pub(super) fn string(input: &[u8], escaped: &mut bool) -> Option<usize> {
-    // Only quotes are looked for: escapes are far more frequent in prompts. Whether a quote is
-    // escaped is decided by the backslashes before it. They are counted back to the last quote at
-    // most, so the cost stays linear.
-    let mut from = 0;
-    loop {
-        let end = quote(&input[from..]).map(|at| from + at);
-        let before = &input[from..end.unwrap_or(input.len())];
-        let odd = if before.last() == Some(&b'\\') || before.is_empty() {
-            let run = before.iter().rev().take_while(|&&b| b == b'\\').count();
-            let carried = run == before.len() && from == 0 && *escaped;
-            (run + usize::from(carried)) % 2 == 1
-        } else {
-            false
-        };
-        match end {
-            None => {
-                *escaped = odd;
-                return None;
-            }
-            Some(at) if odd => from = at + 1,
-            Some(at) => {
-                *escaped = false;
-                return Some(at + 1);
-            }
+/// `literal` says whether a backslash before `input` makes its first byte literal, and is kept for
+/// the next call.
+pub(super) fn string(input: &[u8], literal: &mut bool) -> Option<usize> {
+    // Names and roles are short, and there a plain loop is done before vectors have started.
+    const SHORT: usize = 16;
+    for (at, &byte) in input.iter().take(SHORT).enumerate() {
+        match byte {
+            _ if *literal => *literal = false,
+            b'\\' => *literal = true,
+            b'"' => return Some(at + 1),
+            _ => {}
         }
     }
-}
-
-/// The first quote. Names and roles are short, and there a plain loop beats the start-up of a vector
-/// search.
-#[inline]
-fn quote(input: &[u8]) -> Option<usize> {
-    const SHORT: usize = 12;
-    let short = &input[..input.len().min(SHORT)];
-    match short.iter().position(|&b| b == b'"') {
-        None if input.len() > SHORT => memchr::memchr(b'"', &input[SHORT..]).map(|at| SHORT + at),
-        found => found,
-    }
+    let rest = input.get(SHORT..)?;
+    let mut nest = Nest { depth: 1, in_string: true, literal: *literal };
+    let end = dispatch!(vector::level(), simd => nest.skip_string(simd, rest));
+    *literal = nest.literal;
+    end.map(|at| SHORT + at)
 }
 
 /// A nested value that is being passed over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nest {
     /// Brackets open.
-    pub(super) depth: u64,
+    depth: u64,
     in_string: bool,
-    escaped: bool,
+    /// A backslash makes the next byte literal.
+    literal: bool,
 }
 
 impl Nest {
     /// Inside `depth` brackets, outside of strings.
     pub(super) fn new(depth: u64) -> Self {
-        Self { depth, in_string: false, escaped: false }
+        Self { depth, in_string: false, literal: false }
+    }
+
+    /// Inside `depth` brackets and a string.
+    pub(super) fn in_string(depth: u64, literal: bool) -> Self {
+        Self { depth, in_string: true, literal }
     }
 
     /// Passes over `input`. Returns where it goes on behind the bracket that closes the value; `None`
     /// when the value does not end within.
     pub(super) fn skip(&mut self, input: &[u8]) -> Option<usize> {
+        dispatch!(vector::level(), simd => self.skip_nest(simd, input))
+    }
+
+    #[inline(always)]
+    fn skip_nest<S: Simd>(&mut self, simd: S, input: &[u8]) -> Option<usize> {
+        // A copy can live in registers.
+        let mut nest = *self;
         let mut at = 0;
-        loop {
-            if self.in_string {
-                at += string(&input[at..], &mut self.escaped)?;
-                self.in_string = false;
+        let mut quoteless = nest.in_string;
+        let end = loop {
+            if at >= input.len() {
+                break None;
             }
-            loop {
-                at += structural(&input[at..])?;
-                let byte = input[at];
-                at += 1;
-                match byte {
-                    b'"' => {
-                        self.in_string = true;
-                        break;
-                    }
-                    b'{' | b'[' => self.depth += 1,
-                    _ => {
-                        self.depth -= 1;
-                        if self.depth == 0 {
-                            return Some(at);
-                        }
-                    }
-                }
+            if quoteless {
+                at += nest.skip_quoteless(simd, &input[at..]);
             }
-        }
+            let block = Block::load(simd, &input[at..]);
+            let quotes = block.is(b'"');
+            quoteless = quotes == 0 && nest.in_string;
+            if quoteless {
+                nest.skip_plain(&input[at..at + block.len as usize]);
+                at += block.len as usize;
+                continue;
+            }
+            if let Some(end) = nest.skip_block(&block, quotes) {
+                break Some(at + end as usize);
+            }
+            at += block.len as usize;
+        };
+        *self = nest;
+        end
     }
-}
 
-/// Where the next quote or bracket is.
-#[inline]
-fn structural(input: &[u8]) -> Option<usize> {
-    // Bytes of a line of prose between two structural ones are few; long runs are numbers, and
-    // those are passed in blocks that the compiler turns into vector code.
-    const NEAR: usize = 16;
-    const BLOCK: usize = 32;
-    let near = &input[..input.len().min(NEAR)];
-    if let Some(at) = near.iter().position(|&b| is_structural(b)) {
-        return Some(at);
-    }
-    let mut at = near.len();
-    while let Some(block) = input.get(at..at + BLOCK) {
-        if block.iter().fold(false, |any, &b| any | is_structural(b)) {
-            break;
+    /// Passes over one block with these quotes; says where the value ends in it.
+    #[inline(always)]
+    fn skip_block<S: Simd>(&mut self, block: &Block<S>, quotes: u64) -> Option<u32> {
+        let quotes = quotes & !self.literals(block);
+        let before = if self.in_string { u64::MAX } else { 0 };
+        let inside = if quotes == 0 {
+            before
+        } else {
+            // From each opening quote to before the closing one.
+            parity(quotes) ^ before
+        };
+        self.in_string = inside >> 63 == 1;
+        if inside == u64::MAX {
+            return None;
         }
-        at += BLOCK;
+        let (open, close) = block.brackets();
+        let (open, mut close) = (open & !inside, close & !inside);
+        let (opened, closed) = (u64::from(open.count_ones()), u64::from(close.count_ones()));
+        if closed < self.depth {
+            self.depth += opened;
+            self.depth -= closed;
+            return None;
+        }
+        // The value may end here: bracket by bracket.
+        let mut depth = self.depth;
+        let mut opened_before = 0;
+        while close != 0 {
+            let at = close.trailing_zeros();
+            let opened_here = u64::from((open & vector::low(at)).count_ones());
+            depth += opened_here - opened_before;
+            opened_before = opened_here;
+            depth -= 1;
+            if depth == 0 {
+                return Some(at + 1);
+            }
+            close &= close - 1;
+        }
+        self.depth = depth + opened - opened_before;
+        None
     }
-    input[at..].iter().position(|&b| is_structural(b)).map(|rest| at + rest)
-}
 
-#[inline(always)]
-fn is_structural(byte: u8) -> bool {
-    // '[' and '{', ']' and '}' differ in one bit.
-    let folded = byte | 0x20;
-    byte == b'"' || folded == b'{' || folded == b'}'
+    #[inline(always)]
+    fn skip_string<S: Simd>(&mut self, simd: S, input: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while at < input.len() {
+            at += self.skip_quoteless(simd, &input[at..]);
+            let block = Block::load(simd, &input[at..]);
+            let quotes = block.is(b'"') & !self.literals(&block);
+            if quotes != 0 {
+                self.literal = false;
+                return Some(at + quotes.trailing_zeros() as usize + 1);
+            }
+            at += block.len as usize;
+        }
+        None
+    }
+
+    /// The bytes of a block that a backslash makes literal.
+    #[inline(always)]
+    fn literals<S: Simd>(&mut self, block: &Block<S>) -> u64 {
+        let backslashes = block.is(b'\\');
+        let literal = escaped(backslashes, self.literal);
+        // Whether the byte behind the block is literal: behind a short block that is a zero within.
+        self.literal = if block.len == 64 {
+            (backslashes & !literal) >> 63 == 1
+        } else {
+            literal >> block.len & 1 == 1
+        };
+        literal
+    }
+
+    /// Passes over the part of a string where there is no quote at all, four blocks at a time.
+    #[inline(always)]
+    fn skip_quoteless<S: Simd>(&mut self, simd: S, input: &[u8]) -> usize {
+        let mut at = 0;
+        while let Some(blocks) = input.get(at..).and_then(<[u8]>::first_chunk::<{ 4 * BLOCK }>) {
+            if any_quote(simd, blocks) {
+                break;
+            }
+            at += blocks.len();
+        }
+        if at > 0 {
+            self.skip_plain(&input[..at]);
+        }
+        at
+    }
+
+    /// Passes over a part of a string that has no quote and is not empty.
+    #[inline(always)]
+    fn skip_plain(&mut self, part: &[u8]) {
+        self.literal = part.last() == Some(&b'\\') && {
+            let run = part.iter().rev().take_while(|&&b| b == b'\\').count();
+            let carried = run == part.len() && self.literal;
+            (run + usize::from(carried)) % 2 == 1
+        };
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -139,18 +203,7 @@ mod tests {
             (br#"abc\"#, None),
             (b"a long string that has its quote past the short loop\" and goes on", Some(53)),
         ] {
-            let mut escaped = false;
-            assert_eq!(string(input, &mut escaped), end, "{input:?}");
-            // One byte at a time.
-            let mut escaped = false;
-            let mut found = None;
-            for (i, byte) in input.iter().enumerate() {
-                if string(&[*byte], &mut escaped).is_some() {
-                    found = Some(i + 1);
-                    break;
-                }
-            }
-            assert_eq!(found, end, "{input:?} by bytes");
+            assert_eq!(string(input, &mut false), end, "{input:?}");
         }
     }
 
@@ -160,11 +213,91 @@ mod tests {
             br#"{"a":[1,2,{"]":"}\""}],"b":[3333333333,4444444444,5555555555,66666666,7777777]},"#;
         assert_eq!(Nest::new(0).skip(input), Some(input.len() - 1));
         let mut nest = Nest::new(0);
-        let by_bytes = input.iter().position(|b| nest.skip(&[*b]).is_some());
-        assert_eq!(by_bytes, Some(input.len() - 2));
-        let deep = [b'['; 1_000_000];
-        let mut nest = Nest::new(0);
-        assert_eq!(nest.skip(&deep), None);
+        assert_eq!(nest.skip(&[b'['; 1_000_000]), None);
         assert_eq!(nest.depth, 1_000_000);
+    }
+
+    /// The same, one byte after the other.
+    fn plain(input: &[u8], nest: &mut Nest) -> Option<usize> {
+        for (at, &byte) in input.iter().enumerate() {
+            if nest.in_string {
+                match byte {
+                    _ if nest.literal => nest.literal = false,
+                    b'\\' => nest.literal = true,
+                    b'"' => nest.in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'"' => nest.in_string = true,
+                b'{' | b'[' => nest.depth += 1,
+                b'}' | b']' => {
+                    nest.depth -= 1;
+                    if nest.depth == 0 {
+                        return Some(at + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Bytes as they come in JSON, so backslashes in strings only, and long runs without quotes.
+    fn any_json_like() -> impl Strategy<Value = Vec<u8>> {
+        let string = proptest::collection::vec(
+            prop_oneof![
+                3 => Just(b"\\\"".to_vec()),
+                3 => Just(b"\\\\".to_vec()),
+                3 => "[a-z{}\\[\\]]{0,20}".prop_map(String::into_bytes),
+                1 => (200usize..700).prop_map(|n| vec![b'x'; n]),
+                1 => (60usize..300).prop_map(|n| b"\\\\".repeat(n)),
+            ],
+            0..8,
+        )
+        .prop_map(|parts| [&b"\""[..], &parts.concat(), b"\""].concat());
+        let part = prop_oneof![
+            4 => string,
+            4 => "[\\[\\]{}:, 0-9]{1,30}".prop_map(String::into_bytes),
+            1 => (1usize..100).prop_map(|n| vec![b'['; n]),
+            1 => (1usize..100).prop_map(|n| vec![b'}'; n]),
+        ];
+        proptest::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn nests_are_passed_as_if_read_byte_by_byte(
+            input in any_json_like(),
+            depth in 1u64..20,
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let expected = plain(&input, &mut Nest::new(depth));
+            prop_assert_eq!(Nest::new(depth).skip(&input), expected);
+            let (first, second) = input.split_at(cut.index(input.len() + 1));
+            let mut nest = Nest::new(depth);
+            let cut = nest.skip(first).or_else(|| nest.skip(second).map(|at| first.len() + at));
+            prop_assert_eq!(cut, expected);
+        }
+
+        #[test]
+        fn strings_are_passed_as_if_read_byte_by_byte(
+            input in any_json_like(),
+            literal: bool,
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let mut nest = Nest::in_string(1, literal);
+            let expected = (0..input.len()).find(|&at| {
+                plain(&input[at..=at], &mut nest);
+                !nest.in_string
+            }).map(|at| at + 1);
+            let (first, second) = input.split_at(cut.index(input.len() + 1));
+            let mut state = literal;
+            let cut = string(first, &mut state)
+                .or_else(|| string(second, &mut state).map(|at| first.len() + at));
+            prop_assert_eq!(cut, expected);
+            prop_assert_eq!(string(&input, &mut literal.clone()), expected);
+        }
     }
 }

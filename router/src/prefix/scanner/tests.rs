@@ -111,13 +111,17 @@ fn characters_count_once_however_written() {
         let prefix = scan(Api::Completions, 1000, body.as_bytes());
         (prefix.units, String::from_utf8(prefix.text).unwrap())
     };
-    assert_eq!(units(r#"\"\\\/\b\f\n\r\t"#), (8, "\"\\/\u{8}\u{c}\n\r\t".into()));
+    assert_eq!(units(r#"\"\\\/\b\f\n\r\t"#), (8, r#"\"\\/\b\f\n\r\t"#.into()));
+    assert_eq!(
+        units(r#"\u0022\u005c\u002f\u0008\u000c\u000a\u000D\u0009\u0001"#),
+        (9, "\\\"\\\\/\\b\\f\\n\\r\\t\u{1}".into())
+    );
     assert_eq!(units(r"\u00e9\u4e2d\ud83d\ude00é中😀"), (6, "é中😀é中😀".into()));
     assert_eq!(units(r"\ud83d"), (1, "\u{fffd}".into()));
     assert_eq!(units(r"\ud83dx\ude00"), (3, "\u{fffd}x\u{fffd}".into()));
     assert_eq!(units(r"\ud83d\ud83d\ude00"), (2, "\u{fffd}😀".into()));
-    assert_eq!(units(r"\ud83d\n"), (2, "\u{fffd}\n".into()));
-    assert_eq!(units(r"\x\u12"), (2, "\u{fffd}\u{fffd}".into()));
+    assert_eq!(units(r"\ud83d\n"), (2, "\u{fffd}\\n".into()));
+    assert_eq!(units(r"\x\u12"), (2, "\\x\u{fffd}".into()));
     assert_eq!(units(r"\u00zz"), (3, "\u{fffd}zz".into()));
 }
 
@@ -129,9 +133,9 @@ fn the_prefix_ends_at_its_length() {
         (2, "aé"),
         (3, "aé😀"),
         (4, "aé😀😀"),
-        (5, "aé😀😀\n"),
-        (6, "aé😀😀\nb"),
-        (7, "aé😀😀\nb"),
+        (5, "aé😀😀\\n"),
+        (6, "aé😀😀\\nb"),
+        (7, "aé😀😀\\nb"),
     ] {
         assert_eq!(text(Api::Completions, length, body), expected);
     }
@@ -314,10 +318,16 @@ fn any_api() -> impl Strategy<Value = Api> {
     proptest::sample::select(&APIS[..])
 }
 
+/// Lengths below and above what is read in large steps.
+fn any_length() -> impl Strategy<Value = usize> {
+    prop_oneof![0usize..60, 60usize..700]
+}
+
 /// Strings with what JSON and UTF-8 make difficult, as they are written in a body.
 fn any_string() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         "[a-z ]{0,20}",
+        "[a-z ]{50,140}",
         Just(r#"\""#.to_owned()),
         Just(r"\\".to_owned()),
         Just(r"\n".to_owned()),
@@ -326,7 +336,7 @@ fn any_string() -> impl Strategy<Value = String> {
         Just("é中😀".to_owned()),
         Just("{[]},:".to_owned()),
     ];
-    proptest::collection::vec(part, 0..6).prop_map(|parts| format!("\"{}\"", parts.concat()))
+    proptest::collection::vec(part, 0..9).prop_map(|parts| format!("\"{}\"", parts.concat()))
 }
 
 /// JSON values that look like requests.
@@ -389,7 +399,7 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn it_agrees_with_a_tree(api in any_api(), length in 0usize..60, body in any_value()) {
+    fn it_agrees_with_a_tree(api in any_api(), length in any_length(), body in any_value()) {
         let expected = reference::prefix(api, length, body.as_bytes()).expect("valid JSON");
         prop_assert_eq!(scan(api, length, body.as_bytes()), expected, "{}", body);
     }
@@ -397,9 +407,9 @@ proptest! {
     #[test]
     fn any_cut_gives_the_same(
         api in any_api(),
-        length in 0usize..60,
+        length in any_length(),
         body in any_bytes(),
-        sizes in proptest::collection::vec(1usize..9, 1..20),
+        sizes in proptest::collection::vec(prop_oneof![1usize..9, 1usize..200], 1..20),
     ) {
         let whole = scan(api, length, &body);
         let mut cut = Scanner::new(api, length);

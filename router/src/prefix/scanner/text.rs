@@ -1,11 +1,20 @@
 //! JSON strings as the text they stand for, in pieces of any size.
 
+use fearless_simd::{Simd, dispatch};
+
+use super::vector::{self, BLOCK, Block, low};
+
 /// What takes the text of a string.
 pub(super) trait Sink {
     /// Takes bytes that stand for themselves; they may begin or end within a character.
     fn bytes(&mut self, bytes: &[u8]);
-    /// Takes one character that was written as an escape.
+    /// Takes one character that was written as `\uXXXX`, or a pair of those.
     fn character(&mut self, character: char);
+    /// Takes one character that was written as a backslash and this byte; not always a letter that
+    /// JSON knows.
+    fn escape(&mut self, letter: u8) {
+        self.character(escape(letter));
+    }
     /// Whether no more is wanted.
     fn is_full(&self) -> bool;
 }
@@ -45,6 +54,11 @@ impl Decoder {
         Self { state: if escaped { State::Escape } else { State::Plain }, high: 0 }
     }
 
+    /// Whether it stands between two characters.
+    pub(super) fn is_plain(&self) -> bool {
+        self.state == State::Plain && self.high == 0
+    }
+
     /// Whether the next byte is made literal by a backslash.
     pub(super) fn is_escaped(&self) -> bool {
         self.state == State::Escape
@@ -52,8 +66,7 @@ impl Decoder {
 
     /// Decodes up to the closing quote, or until the sink is full. Returns the bytes consumed.
     ///
-    /// Every escape is one character. Halves of surrogate pairs without the other one, and escapes
-    /// that JSON does not have, are U+FFFD.
+    /// Every escape is one character. Half a surrogate pair is U+FFFD.
     pub(super) fn decode(&mut self, input: &[u8], sink: &mut impl Sink) -> (usize, Stop) {
         let mut at = 0;
         while at < input.len() {
@@ -85,7 +98,7 @@ impl Decoder {
                         self.state = State::Hex(0, 0);
                     } else {
                         self.lone(sink);
-                        sink.character(escape(byte));
+                        sink.escape(byte);
                     }
                 }
                 State::Hex(digits, value) => match (input[at] as char).to_digit(16) {
@@ -140,6 +153,62 @@ impl Decoder {
             sink.character(char::REPLACEMENT_CHARACTER);
         }
     }
+}
+
+/// The beginning of a string's inside, as far as it is quick to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Bytes.
+    pub(super) bytes: usize,
+    /// Characters in them.
+    pub(super) characters: usize,
+    /// The closing quote is behind them.
+    pub(super) quote: bool,
+}
+
+/// Reads on while characters are written as themselves or as an escape of two bytes. Stops before the
+/// closing quote, before `\u` and `\/` (there are other ways to write those characters), before an
+/// escape that is cut, and where more characters than `room` might be in the next block.
+pub(super) fn run(input: &[u8], room: usize) -> Run {
+    dispatch!(vector::level(), simd => blocks(simd, input, room))
+}
+
+#[inline(always)]
+fn blocks<S: Simd>(simd: S, input: &[u8], room: usize) -> Run {
+    let mut characters = 0;
+    let mut at = 0;
+    // A backslash at the end of a block, counted as a character, makes the next byte literal.
+    let mut literal = false;
+    // All positions are those of whole blocks until the last one: the next block can be loaded
+    // before this one is judged.
+    let (end, quote) = loop {
+        if at >= input.len() || characters + BLOCK > room {
+            break (at, false);
+        }
+        let block = Block::load(simd, &input[at..]);
+        let backslashes = block.is(b'\\');
+        let escaped = vector::escaped(backslashes, literal);
+        let quotes = block.is(b'"') & !escaped;
+        let unusual = escaped & (block.is(b'u') | block.is(b'/'));
+        let seconds = escaped | block.continuations();
+        let stop = quotes | unusual;
+        let length = stop.trailing_zeros().min(block.len);
+        characters += (length - (seconds & low(length)).count_ones()) as usize;
+        if stop != 0 || block.len < 64 {
+            let quote = quotes >> (length % 64) & 1 == 1 && length < block.len;
+            literal = if length == 0 {
+                literal
+            } else {
+                (backslashes & !escaped) >> (length - 1) & 1 == 1
+            };
+            break (at + length as usize, quote);
+        }
+        literal = (backslashes & !escaped) >> 63 == 1;
+        at += BLOCK;
+    };
+    // A backslash stays with what it escapes.
+    let cut = usize::from(literal);
+    Run { bytes: end - cut, characters: characters - cut, quote }
 }
 
 fn escape(byte: u8) -> char {
