@@ -65,14 +65,23 @@ fn ln_unit(bits: u64) -> f64 {
         if mantissa > std::f64::consts::SQRT_2 { (mantissa / 2.0, 0.0) } else { (mantissa, 1.0) };
     let z = (mantissa - 1.0) / (mantissa + 1.0);
     let z2 = z * z;
-    let mut series = 0.0;
-    let mut n = 19.0;
-    while n >= 1.0 {
-        series = series * z2 + 1.0 / n;
-        n -= 2.0;
-    }
+    let series = ATANH.iter().fold(0.0, |series, coefficient| series * z2 + coefficient);
     2.0 * z * series - (exponent + f64::from(shift)) * std::f64::consts::LN_2
 }
+
+/// Coefficients of `atanh(z) / z` by powers of `z * z`, the highest first.
+const ATANH: [f64; 10] = [
+    1.0 / 19.0,
+    1.0 / 17.0,
+    1.0 / 15.0,
+    1.0 / 13.0,
+    1.0 / 11.0,
+    1.0 / 9.0,
+    1.0 / 7.0,
+    1.0 / 5.0,
+    1.0 / 3.0,
+    1.0,
+];
 
 /// All instances of `variant`, in the order in which `key` prefers them, with their scores (higher
 /// is better). Whether they can serve is not asked.
