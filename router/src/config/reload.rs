@@ -137,8 +137,9 @@ impl<'a> Reloader<'a> {
                 }
                 Err(error) => {
                     self.metrics.config.reloads_failed.inc();
-                    let file = self.file.display();
-                    tracing::error!(%file, "configuration not taken over: {error}");
+                    for issue in error.to_string().lines() {
+                        tracing::error!("configuration not taken over: {issue}");
+                    }
                 }
             }
             force = tokio::select! {

@@ -304,7 +304,8 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Integer { min: 1, max: 1000, unit: "checks" },
         default: Some("2"),
         live: true,
-        about: "Good checks in a row that bring an instance back.",
+        about: "Good checks in a row that bring an instance back. One that has never answered \
+                needs only one.",
     },
     Setting {
         path: "health.fall",

@@ -284,8 +284,9 @@ impl HealthState {
         if check == Check::Good {
             history.bad = 0;
             history.good = history.good.saturating_add(1);
-            history.ever_good = true;
-            if history.good < settings.rise {
+            // One that comes up for the first time has not been seen to flap.
+            let first = !std::mem::replace(&mut history.ever_good, true);
+            if !first && history.good < settings.rise {
                 return None;
             }
             let cured = history.cause.is_some_and(FailureKind::cured_by_check);
@@ -357,6 +358,8 @@ mod tests {
     fn dead_from_the_start_is_out_at_once_and_slow_from_the_start_is_not() {
         let dead = state(settings());
         assert_eq!(dead.note_check(Check::Unreachable), Some(Change::Down));
+        assert_eq!(dead.note_check(Check::Unreachable), None);
+        assert_eq!(dead.note_check(Check::Good), Some(Change::Up), "in at once when it starts");
         let slow = state(settings());
         assert_eq!(slow.note_check(Check::Bad), None);
         assert!(slow.available());
@@ -402,6 +405,10 @@ mod tests {
     async fn good_checks_cure_a_lost_connection_but_not_failing_answers() {
         let lost = state(settings());
         let failing = state(settings());
+        for state in [&lost, &failing] {
+            assert_eq!(state.note_check(Check::Good), None);
+            assert_eq!(state.note_check(Check::Bad), None);
+        }
         for _ in 0..3 {
             lost.note_failure(FailureKind::Connect);
             failing.note_failure(FailureKind::Status);
@@ -454,7 +461,6 @@ mod tests {
         assert_eq!(state.note_check(Check::Unreachable), Some(Change::Down));
         state.configure(&settings, true, true);
         assert_eq!((state.status().as_str(), state.status().leaving()), ("removed", true));
-        assert_eq!(state.note_check(Check::Good), None);
         assert_eq!(state.note_check(Check::Good), Some(Change::Up));
         assert!(!state.available());
         state.configure(&settings, false, false);
