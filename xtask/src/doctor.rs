@@ -35,6 +35,7 @@ pub(crate) fn doctor(workspace: &Workspace) -> Result<()> {
     for (program, why) in [
         ("curl", "a real client"),
         ("python3", "the openai client runs in it"),
+        ("bpftool", "shows that nothing is left in the kernel"),
         ("ip", "network namespaces; package iproute2"),
         ("cargo-nextest", "runs tests faster; `cargo install cargo-nextest --locked`"),
         ("cargo-fuzz", "short fuzz runs; `cargo install cargo-fuzz --locked` and a nightly"),

@@ -25,7 +25,7 @@ pub(crate) fn package(workspace: &Workspace) -> Result<()> {
             .with_context(|| format!("cannot copy {file}"))?;
     }
     fs::write(dir.join("atalho.service"), include_str!("../assets/atalho.service"))?;
-    fs::write(dir.join("atalho.toml"), include_str!("../assets/atalho.toml"))?;
+    fs::write(dir.join("atalho.toml"), include_str!("../../docs/example.toml"))?;
     let archive = packages.join(format!("{name}.tar.gz"));
     // Equal input gives an equal archive.
     Cmd::new("tar")

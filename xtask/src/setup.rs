@@ -30,7 +30,9 @@ pub(crate) struct TestTools {
 
 /// Finds or installs the tools of the tests.
 pub(crate) fn test_tools(workspace: &Workspace) -> Result<TestTools> {
-    for (program, package) in [("curl", "curl"), ("ip", "iproute2"), ("python3", "python3")] {
+    let programs =
+        [("curl", "curl"), ("ip", "iproute2"), ("bpftool", "bpftool"), ("python3", "python3")];
+    for (program, package) in programs {
         if !on_path(program) && !apt_install(&[package]) {
             bail!("the tests need `{program}`: install {package} (Debian's name of the package)");
         }
