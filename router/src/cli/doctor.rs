@@ -1,11 +1,14 @@
 //! `atalho doctor`.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 
 use super::host::{self, Finding};
-use crate::kernel::{Kernel, Options as KernelOptions};
+use crate::{
+    engine::selftest,
+    kernel::{Kernel, Options as KernelOptions},
+};
 
 /// Say which engines work on this host, and why not where not.
 ///
@@ -36,34 +39,34 @@ pub(super) fn doctor(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn userspace() -> Tried {
-    Tried { name: "userspace", result: Ok("works everywhere".into()) }
+    let result = selftest::userspace().map(carried).map_err(|error| error.to_string());
+    Tried { name: "userspace", result }
 }
 
 fn sockmap() -> Tried {
-    let result = match Kernel::load(&KernelOptions::default()) {
-        Ok(_) => Ok("the kernel programs load".into()),
-        Err(error) => Err(error.to_string()),
-    };
+    let loaded = Kernel::load(&KernelOptions::default()).map_err(|error| error.to_string());
+    let result = loaded
+        .and_then(|kernel| selftest::sockmap(&kernel).map_err(|error| error.to_string()))
+        .map(carried);
     Tried { name: "sockmap", result }
 }
 
+fn carried(took: Duration) -> String {
+    format!("carried test bodies over loopback unchanged, in {:.1} ms", took.as_secs_f64() * 1e3)
+}
+
 fn report(engines: &[Tried], host: &[Finding]) -> String {
+    let line = |good: bool, name: &str, said: &str| {
+        format!("  {}  {name:<21} {said}\n", if good { "ok" } else { "no" })
+    };
     let mut out = String::from("engines\n");
-    let mut line = |good: bool, name: &str, said: &str| {
-        let _ = writeln!(out, "  {}  {name:<21} {said}", if good { "ok" } else { "no" });
-    };
     for engine in engines {
-        match &engine.result {
-            Ok(said) => line(true, engine.name, said),
-            Err(why) => line(false, engine.name, why),
-        }
+        let (Ok(said) | Err(said)) = &engine.result;
+        out += &line(engine.result.is_ok(), engine.name, said);
     }
-    out.push_str("host\n");
-    let mut line = |good: bool, name: &str, said: &str| {
-        let _ = writeln!(out, "  {}  {name:<21} {said}", if good { "ok" } else { "no" });
-    };
+    out += "host\n";
     for finding in host {
-        line(finding.good, finding.name, &finding.said);
+        out += &line(finding.good, finding.name, &finding.said);
     }
     out
 }

@@ -1,4 +1,4 @@
-//! Proves the sockmap engine with real bytes over loopback, before a request depends on it.
+//! Proves the engines with real bytes over loopback, before a request depends on them.
 //!
 //! Kernels have been known to lose, repeat or withhold bytes on this path. Each step below is
 //! something that the engine relies on; all together take a few milliseconds.
@@ -16,7 +16,10 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::sockmap::{HandBack, Settings, Sockmap, SteerEnd, Steered};
+use super::{
+    Copier,
+    sockmap::{HandBack, Settings, Sockmap, SteerEnd, Steered},
+};
 use crate::{
     kernel::{Kernel, MAX_WORKERS},
     net::{Conn, HangupWatch, Stream},
@@ -29,15 +32,34 @@ const IDLE: Duration = Duration::from_secs(5);
 /// The backlog at which the kernel must hand back in the test.
 const BACKLOG: u32 = 64 * 1024;
 
-/// What is wrong with the engine on this host.
+/// What is wrong with an engine on this host.
 #[derive(Debug, thiserror::Error)]
-#[error("self-test of the sockmap engine, {step}: {reason}")]
+#[error("self-test, {step}: {reason}")]
 pub struct Failure {
     step: &'static str,
     reason: String,
 }
 
-/// Pushes bytes through the engine and compares them. Returns how long it took.
+/// Pushes bytes through the user-space engine and compares them. Returns how long it took.
+///
+/// Must not be called from asynchronous code.
+///
+/// # Errors
+/// The first step that went wrong.
+pub fn userspace() -> Result<Duration, Failure> {
+    let steps = async {
+        let name = |step| move |reason: String| Failure { step, reason };
+        let mut pair = Pair::open().await.map_err(name("opening connections on loopback"))?;
+        let payload = payload(40_000);
+        let length = Framing::length(payload.len() as u64);
+        pair.copy(length, &payload).await.map_err(name("a body of known length"))?;
+        let chunks = chunked(&payload, 777);
+        pair.copy(Framing::chunked(), &chunks).await.map_err(name("a chunked body"))
+    };
+    within_limit(steps)
+}
+
+/// Pushes bytes through the sockmap engine and compares them. Returns how long it took.
 ///
 /// It uses a worker's number that no worker thread has, and must not be called from asynchronous
 /// code.
@@ -45,12 +67,6 @@ pub struct Failure {
 /// # Errors
 /// The first step that went wrong.
 pub fn sockmap(kernel: &Arc<Kernel>) -> Result<Duration, Failure> {
-    let start = Instant::now();
-    let failed = |step| move |error: std::io::Error| Failure { step, reason: error.to_string() };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("event loop"))?;
     let steps = async {
         let watch = HangupWatch::new().map_err(failed("event loop"))?;
         let settings = Settings { backlog_bytes: BACKLOG, ..Settings::default() };
@@ -61,6 +77,20 @@ pub fn sockmap(kernel: &Arc<Kernel>) -> Result<Duration, Failure> {
         tokio::task::spawn_local(engine.clone().drive());
         all_steps(kernel, &engine).await
     };
+    within_limit(steps)
+}
+
+fn failed(step: &'static str) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure { step, reason: error.to_string() }
+}
+
+/// Runs the steps of a self-test; says how long they took.
+fn within_limit(steps: impl Future<Output = Result<(), Failure>>) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("event loop"))?;
     let steps = async move {
         tokio::time::timeout(LIMIT, steps).await.unwrap_or_else(|_| {
             Err(Failure { step: "all steps", reason: "did not end within a second".into() })
@@ -110,6 +140,19 @@ impl Pair {
 
     async fn steer(&mut self, engine: &Sockmap, framing: &mut Framing) -> Steered {
         engine.steer(&mut self.from, &mut self.to, framing, None, IDLE, false).await
+    }
+
+    /// A body that user space carries.
+    async fn copy(&mut self, framing: Framing, body: &[u8]) -> Result<(), String> {
+        let Self { from, to, source, target } = self;
+        let mut copier = Copier::new(framing, false);
+        let copying = poll_fn(|cx| copier.poll(cx, from, &mut to.stream, false));
+        let mut got = vec![0; body.len()];
+        let (sent, received, copied) =
+            tokio::join!(source.write_all(body), target.read_exact(&mut got), copying);
+        sent.and(received).map_err(|error| error.to_string())?;
+        copied.map_err(|error| error.to_string())?;
+        compare(&got, body)
     }
 
     /// A body that the kernel carries alone.
@@ -291,6 +334,11 @@ fn chunked(payload: &[u8], size: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::kernel::Options;
+
+    #[test]
+    fn user_space_works_everywhere() {
+        userspace().expect("the engine works");
+    }
 
     #[test]
     fn passes_where_the_programs_load() {
