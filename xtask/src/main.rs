@@ -3,7 +3,7 @@
 mod children;
 mod command;
 #[cfg(test)]
-mod dependencies;
+mod docs;
 mod doctor;
 mod ebpf;
 mod package;
