@@ -3,6 +3,8 @@
 //! Pure logic on bytes, no I/O. Bodies are never touched here: [`router_ebpf::framing`] follows them.
 
 pub mod head;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 pub mod reply;
 pub mod rewrite;
 
@@ -12,3 +14,6 @@ pub use head::{
 };
 pub use reply::{ErrorForm, Failure};
 pub use router_ebpf::framing::Framing;
+
+#[cfg(test)]
+mod smuggling_tests;

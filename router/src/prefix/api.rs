@@ -35,6 +35,21 @@ impl Api {
         }
     }
 
+    /// The name used in logs; never the client's own text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+            Self::Completions => "completions",
+            Self::Responses => "responses",
+            Self::Embeddings => "embeddings",
+            Self::Messages => "messages",
+            Self::Generate => "generate",
+            Self::Invocations => "invocations",
+            Self::Models => "models",
+            Self::Other => "other",
+        }
+    }
+
     /// Whether requests of this API have a prefix to route by.
     pub fn has_prefix(self) -> bool {
         !matches!(self, Self::Models | Self::Other)
@@ -171,22 +186,5 @@ mod tests {
         assert_eq!(Api::Invocations.error_form(), ErrorForm::SageMaker);
         assert_eq!(Api::Generate.error_form(), ErrorForm::OpenAi);
         assert_eq!(Api::Other.error_form(), ErrorForm::OpenAi);
-    }
-}
-
-impl Api {
-    /// The name used in logs; never the client's own text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "chat_completions",
-            Self::Completions => "completions",
-            Self::Responses => "responses",
-            Self::Embeddings => "embeddings",
-            Self::Messages => "messages",
-            Self::Generate => "generate",
-            Self::Invocations => "invocations",
-            Self::Models => "models",
-            Self::Other => "other",
-        }
     }
 }
