@@ -4,10 +4,11 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use bench::{
+    load::routing::Workload,
     machine,
     report::Table,
     suite::{
-        decision, goals, relay,
+        decision, goals, relay, routing,
         target::{Programs, Target},
     },
 };
@@ -22,7 +23,7 @@ use serde_json::json;
 #[command(version)]
 struct Cli {
     /// What to measure.
-    #[arg(value_enum, default_values_t = [Suite::Decision, Suite::Relay])]
+    #[arg(value_enum, default_values_t = [Suite::Decision, Suite::Relay, Suite::Routing])]
     suites: Vec<Suite>,
     /// Targets of the relay benchmark.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Target::value_variants().to_vec())]
@@ -39,6 +40,10 @@ struct Cli {
     /// Where the results go.
     #[arg(long, default_value = "bench/results")]
     out: PathBuf,
+    #[command(flatten, next_help_heading = "Fleet of the routing benchmark")]
+    fleet: routing::Fleet,
+    #[command(flatten, next_help_heading = "Conversations of the routing benchmark")]
+    workload: Workload,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,6 +52,8 @@ enum Suite {
     Decision,
     /// The cost of passing through.
     Relay,
+    /// The worth of choosing by prefix.
+    Routing,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -76,6 +83,17 @@ fn main() -> anyhow::Result<()> {
         goals.extend(goals::relay(&results));
         notes.extend(results.failures());
         figures["relay"] = json!(results);
+    }
+    if cli.suites.contains(&Suite::Routing) {
+        let directory = tempfile::tempdir()?;
+        let programs = Programs::find()?;
+        let runs = routing::run(&programs, &cli.fleet, &cli.workload, directory.path())?;
+        tables.push(routing::table(&runs, &cli.fleet, &cli.workload));
+        for run in &runs {
+            let failure = run.outcome.first_failure.as_ref();
+            notes.extend(failure.map(|why| format!("routing, {}: {why}", run.strategy)));
+        }
+        figures["routing"] = json!({"fleet": cli.fleet, "workload": cli.workload, "runs": runs});
     }
     figures["goals"] = json!(goals);
 

@@ -3,7 +3,7 @@
 use std::{io::Write, net::SocketAddr, time::Duration};
 
 use anyhow::Context;
-use bench::load::{backend, relay};
+use bench::load::{backend, relay, routing};
 use clap::{Args, Parser, Subcommand};
 
 /// Generates load and measures what a client sees; results are JSON.
@@ -61,6 +61,14 @@ enum Command {
         #[arg(long, default_value_t = 5_000)]
         streams: usize,
     },
+    /// Hold conversations that share system prompts, and see what was in the engines' caches.
+    Sessions {
+        /// The gateway, or an engine.
+        #[arg(long)]
+        target: SocketAddr,
+        #[command(flatten)]
+        workload: routing::Workload,
+    },
 }
 
 #[derive(Args)]
@@ -108,6 +116,7 @@ fn main() -> anyhow::Result<()> {
             };
             print(&relay::requests(target.target, load, || {}, || {})?)?;
         }
+        Command::Sessions { target, workload } => print(&routing::run(target, &workload)?)?,
         Command::Hold { target, streams } => {
             let seconds = Duration::try_from_secs_f64(target.seconds)?;
             print(&relay::hold(target.target, streams, || std::thread::sleep(seconds))?)?;

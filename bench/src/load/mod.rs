@@ -8,4 +8,5 @@
 pub mod backend;
 pub mod event;
 pub mod relay;
+pub mod routing;
 pub mod wire;

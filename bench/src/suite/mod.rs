@@ -7,4 +7,5 @@
 pub mod decision;
 pub mod goals;
 pub mod relay;
+pub mod routing;
 pub mod target;
