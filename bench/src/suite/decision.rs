@@ -29,11 +29,43 @@ pub const BODY_SIZES: [usize; 5] = [4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 <
 /// Instances to choose from.
 const INSTANCES: usize = 7;
 
+/// What a chat is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Messages of 4,000 characters: instructions, documents, code.
+    Long,
+    /// Messages of 280 characters: a conversation. More strings and brackets per byte.
+    Short,
+}
+
+impl Shape {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Long, Self::Short];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Long => "long messages",
+            Self::Short => "short messages",
+        }
+    }
+
+    /// Texts of [`TURN`] in a message.
+    fn turns(self) -> usize {
+        match self {
+            Self::Long => 14,
+            Self::Short => 1,
+        }
+    }
+}
+
 /// One body, decided and parsed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Case {
     /// `openai` or `invoke`.
     pub api: &'static str,
+    /// What the body is like.
+    pub shape: Shape,
     /// Bytes of the body.
     pub body_bytes: usize,
     /// Units of the prefix.
@@ -67,18 +99,26 @@ impl Case {
 pub fn run(time: Duration) -> anyhow::Result<Vec<Case>> {
     let variant = variant()?;
     let mut cases = Vec::new();
-    for body_bytes in BODY_SIZES {
-        let body = chat(body_bytes);
+    for (shape, body_bytes) in
+        Shape::ALL.into_iter().flat_map(|shape| BODY_SIZES.map(|bytes| (shape, bytes)))
+    {
+        let body = chat(shape, body_bytes);
         let parse_us = timing(time, || {
             let value: serde_json::Value = serde_json::from_slice(&body).expect("made as JSON");
             black_box(value);
         });
         for (name, api) in [("openai", Api::ChatCompletions), ("invoke", Api::Invocations)] {
+            // Bytes are bytes: the shape makes no difference to the Invoke API.
+            if api == Api::Invocations && shape != Shape::Long {
+                continue;
+            }
             for prefix_length in PREFIX_LENGTHS {
                 let mut rng = fastrand::Rng::with_seed(7);
                 let decision_us =
                     timing(time, || decide(&variant, api, prefix_length, &body, &mut rng));
-                cases.push(Case { api: name, body_bytes, prefix_length, decision_us, parse_us });
+                let case =
+                    Case { api: name, shape, body_bytes, prefix_length, decision_us, parse_us };
+                cases.push(case);
             }
         }
     }
@@ -118,27 +158,28 @@ fn variant() -> anyhow::Result<Arc<Variant>> {
     Ok(endpoint.variants[0].clone())
 }
 
-/// A chat as it grows: a system prompt and many turns, with the escapes that texts have. The model
-/// comes last, as some clients send it, which makes the scanner go all the way.
-fn chat(bytes: usize) -> Vec<u8> {
-    const TURN: &str = "Let us look at the second point again.\\n\\nThe figures say that a \
-        \\\"warm\\\" cache answers in a tenth of the time; what does that mean for a fleet of hosts? \
-        Answer in full sentences, name your sources, and keep to the facts that were given before. ";
-    let tail = r#"],"temperature":0.7,"stream":true,"model":"m"}"#;
-    let mut body = String::from(r#"{"messages":[{"role":"system","content":""#);
-    while body.len() < 2_000.min(bytes / 2) {
-        body += TURN;
+/// Of texts: line ends and quotes are escaped, as they are in prose and code.
+const TURN: &str = "Let us look at the second point again.\\n\\nThe figures say that a \
+    \\\"warm\\\" cache answers in a tenth of the time; what does that mean for a fleet of hosts? \
+    Answer in full sentences, name your sources, and keep to the facts that were given before. ";
+
+/// A chat of about `bytes`. The model comes last, as some clients send it, which makes the scanner
+/// go all the way.
+fn chat(shape: Shape, bytes: usize) -> Vec<u8> {
+    const TAIL: &str = r#"],"temperature":0.7,"stream":true,"model":"m"}"#;
+    let text = TURN.repeat(shape.turns());
+    let mut body = String::from(r#"{"messages":[{"role":"system","content":"You are helpful."}"#);
+    for role in ["user", "assistant"].into_iter().cycle() {
+        let message = format!(r#",{{"role":"{role}","content":"{text}"}}"#);
+        if body.len() + message.len() + TAIL.len() > bytes {
+            break;
+        }
+        body += &message;
     }
-    body += "\"}";
-    let mut user = true;
-    while body.len() + tail.len() + TURN.len() + 64 < bytes {
-        let role = if user { "user" } else { "assistant" };
-        body += &format!(r#",{{"role":"{role}","content":"{TURN}"}}"#);
-        user = !user;
-    }
-    let filler = bytes.saturating_sub(body.len() + tail.len() + 30);
-    body += &format!(r#",{{"role":"user","content":"{}"}}"#, "x".repeat(filler.saturating_sub(1)));
-    body += tail;
+    const FRAME: usize = r#",{"role":"user","content":""}"#.len();
+    let filler = bytes.saturating_sub(body.len() + TAIL.len() + FRAME);
+    body += &format!(r#",{{"role":"user","content":"{}"}}"#, "x".repeat(filler));
+    body += TAIL;
     body.into_bytes()
 }
 
@@ -169,7 +210,7 @@ pub fn table(cases: &[Case]) -> Table {
     let mut table = Table::new("Deciding, and parsing the same body (us)", head);
     for case in cases {
         table.row([
-            case.api.to_owned(),
+            format!("{}, {}", case.api, case.shape.name()),
             format!("{} KiB", case.body_bytes >> 10),
             number(case.prefix_length as f64),
             number(case.decision_us.median),
@@ -187,9 +228,11 @@ mod tests {
 
     #[test]
     fn bodies_are_json_of_the_size_asked_for() {
-        for size in BODY_SIZES {
-            let body = chat(size);
-            assert!(body.len().abs_diff(size) <= 16, "{} {size}", body.len());
+        for (shape, size) in
+            Shape::ALL.into_iter().flat_map(|shape| BODY_SIZES.map(|size| (shape, size)))
+        {
+            let body = chat(shape, size);
+            assert!(body.len().abs_diff(size) <= 40, "{} {size}", body.len());
             let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(value["model"], "m");
         }
@@ -198,6 +241,12 @@ mod tests {
     #[test]
     fn a_decision_can_be_made() {
         let variant = variant().unwrap();
-        decide(&variant, Api::ChatCompletions, 1024, &chat(4096), &mut fastrand::Rng::new());
+        decide(
+            &variant,
+            Api::ChatCompletions,
+            1024,
+            &chat(Shape::Long, 4096),
+            &mut fastrand::Rng::new(),
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    decision::Case,
+    decision::{Case, Shape},
     relay::{Results, Scenario},
     target::Target,
 };
@@ -53,16 +53,23 @@ impl fmt::Display for Goal {
 /// Decision cost against parsing, and against the size of the body.
 pub fn decision(cases: &[Case]) -> Vec<Goal> {
     let mut goals = Vec::new();
-    let find = |api: &str, kib: usize, prefix: usize| {
+    let find = |api: &str, shape: Shape, kib: usize| {
         cases.iter().find(|case| {
-            case.api == api && case.body_bytes == kib << 10 && case.prefix_length == prefix
+            case.api == api
+                && case.shape == shape
+                && case.body_bytes == kib << 10
+                && case.prefix_length == 4_096
         })
     };
-    if let Some(case) = find("openai", 32, 4_096) {
-        let ratio = case.decision_us.median / case.parse_us.median;
-        goals.push(Goal::new("decision vs parse, 32 KiB chat, prefix 4096", ratio, 0.05));
+    for (shape, name) in [(Shape::Long, "long"), (Shape::Short, "short")] {
+        if let Some(case) = find("openai", shape, 32) {
+            let ratio = case.decision_us.median / case.parse_us.median;
+            let what = format!("decision vs parse, 32 KiB chat of {name} messages, prefix 4096");
+            goals.push(Goal::new(what, ratio, 0.05));
+        }
     }
-    if let Some((small, large)) = find("invoke", 32, 4_096).zip(find("invoke", 1024, 4_096)) {
+    let (small, large) = (find("invoke", Shape::Long, 32), find("invoke", Shape::Long, 1_024));
+    if let Some((small, large)) = small.zip(large) {
         let ratio = large.decision_us.median / small.decision_us.median;
         goals.push(Goal::new("decision on the Invoke API, 1 MiB vs 32 KiB", ratio, 1.0));
     }
