@@ -51,6 +51,10 @@ impl Gateway {
         fs::write(&file, setup.text()).expect("a file in a fresh directory");
         let mut command = atalho(setup.namespace.as_deref());
         command.arg("serve").arg("--config").arg(&file);
+        if !setup.logs_by_itself() && std::env::var_os("ATALHO_LOG").is_none() {
+            // Decisions of ours, without those of the libraries.
+            command.env("ATALHO_LOG", "info,router=debug");
+        }
         Self::launch(command, setup.engine(), directory, !setup.alone)
     }
 

@@ -45,7 +45,6 @@ impl Setup {
             .set("health.active", false)
             .set("health.eject_after", 0)
             .set("scrape.interval", "0s")
-            .set("log.level", "debug")
     }
 
     /// One instance, played by `upstream`.
@@ -141,6 +140,11 @@ impl Setup {
     pub fn within(mut self, namespace: &Namespace) -> Self {
         self.namespace = Some(namespace.name().to_owned());
         self
+    }
+
+    /// Whether the test says how much is logged.
+    pub(crate) fn logs_by_itself(&self) -> bool {
+        self.table.get("log").is_some_and(|log| log.get("level").is_some())
     }
 
     /// The text of the file.

@@ -197,7 +197,7 @@ for_each_engine! {
 
     fn a_draining_instance_gets_nothing_new(engine) {
         let (a, b) = (Upstream::manual(), Upstream::ok());
-        let base = Setup::new(engine);
+        let base = Setup::new(engine).set("timeouts.pool_idle", "60s");
         let both = |drain: bool| {
             base.clone().instance_with(a.address(), &[("drain", drain.into())])
         };
@@ -223,7 +223,6 @@ for_each_engine! {
         // And back.
         gateway.reload(&both(false));
         client.send(chat("again"));
-        let mut instance = a.accept();
         instance.request();
         instance.send(response(200, "served"));
         assert_eq!(client.response().payload(), b"served");

@@ -31,6 +31,10 @@ impl Policy {
         if self.mode == EngineMode::Userspace || declined > 3 || copier.source_done() {
             return false;
         }
+        // The kernel carries bytes as they are.
+        if copier.dechunks() {
+            return false;
+        }
         let framing = copier.framing();
         if framing.is_length() {
             return framing.remaining >= self.steer_from_bytes;
@@ -60,5 +64,6 @@ mod tests {
         let always = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 0 };
         assert!(always.pays(&Copier::new(Framing::chunked(), false), 0));
         assert!(!always.pays(&Copier::new(Framing::none(), false), 0));
+        assert!(!always.pays(&Copier::new(Framing::chunked(), true), 0));
     }
 }

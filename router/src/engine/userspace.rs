@@ -103,6 +103,11 @@ impl Copier {
         self.framing.is_done()
     }
 
+    /// Whether chunk framing is taken off on the way.
+    pub fn dechunks(&self) -> bool {
+        self.dechunk
+    }
+
     /// Body bytes that came from the source, framing included.
     pub fn bytes(&self) -> u64 {
         self.bytes

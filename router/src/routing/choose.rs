@@ -145,6 +145,10 @@ impl<'a> Pool<'a> {
         match (self.variant.routing.strategy, key) {
             (Strategy::PrefixAware, Some(key)) => self.by_prefix(key, rng),
             (Strategy::Random, _) => self.by_chance(rng),
+            // The gateway computes no key where there is nothing to choose.
+            (Strategy::PrefixAware, None) if self.variant.instances.len() < 2 => {
+                self.least_outstanding(Reason::Single, rng)
+            }
             (Strategy::PrefixAware | Strategy::LeastOutstandingRequests, _) => {
                 self.least_outstanding(Reason::LeastOutstanding, rng)
             }
