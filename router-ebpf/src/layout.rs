@@ -34,6 +34,9 @@ pub struct InFlight {
     pub count: AtomicU64,
 }
 
+/// Memory that an skb takes beside its payload, in bytes: its descriptor and the slack of its buffer.
+pub const SKB_OVERHEAD: u32 = 1024;
+
 /// Elements that the outer array of event queues has: the most worker threads.
 pub const MAX_WORKERS: usize = 256;
 
@@ -59,7 +62,8 @@ pub struct Direction {
     pub target: u64,
     /// One of [`stop`].
     pub stop: AtomicU64,
-    /// Most bytes that may wait between the redirect and the target's send queue.
+    /// Most memory, in bytes, that may wait between the redirect and the target's send queue: what
+    /// the skbs hold, and [`SKB_OVERHEAD`] for each of them.
     pub backlog_limit: u32,
     /// The target's `write_seq` at the hand-over; set by the program at the first redirected skb.
     pub base: u32,
@@ -69,6 +73,8 @@ pub struct Direction {
     pub worker: u32,
     /// Skbs redirected since the hand-over.
     pub skbs: u32,
+    /// Mean length of the last skbs, in bytes, to tell how many a backlog consists of.
+    pub mean_len: u32,
     /// The sequence number that the next skb must begin with. Every skb.
     pub next_seq: u32,
     /// Whether `next_seq` is known: zero until the first skb after insertion. Every skb.

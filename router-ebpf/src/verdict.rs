@@ -19,7 +19,7 @@ use aya_log_ebpf::{debug, warn};
 use router_ebpf::{
     framing::Framing,
     handover,
-    layout::{Direction, Event, InFlight, MAX_WORKERS, stop},
+    layout::{Direction, Event, InFlight, MAX_WORKERS, SKB_OVERHEAD, stop},
 };
 
 use crate::atomic;
@@ -126,9 +126,13 @@ fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
     if direction.skbs == 0 {
         // Nothing but redirects moves it from here on.
         direction.base = write_seq;
+        direction.mean_len = len;
     }
+    let mean_len = direction.mean_len - direction.mean_len / 8 + len / 8;
     let backlog = (redirected as u32).wrapping_sub(write_seq.wrapping_sub(direction.base));
-    if backlog as u64 + len as u64 > direction.backlog_limit as u64 {
+    let backlog = backlog as u64 + len as u64;
+    let skbs = backlog / (mean_len as u64 + 1);
+    if backlog + skbs * SKB_OVERHEAD as u64 > direction.backlog_limit as u64 {
         return Carried::Stop(stop::BACKLOG);
     }
 
@@ -142,6 +146,7 @@ fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
         return Carried::Stop(stop::NO_TARGET);
     }
     direction.framing = framing;
+    direction.mean_len = mean_len;
     direction.skbs = direction.skbs.wrapping_add(1);
     set(&direction.redirected, redirected + len as u64);
     // SAFETY: takes nothing.

@@ -2,6 +2,8 @@
 
 mod carry;
 mod endings;
+mod memory;
+mod overlap;
 
 use std::{
     future::Future,

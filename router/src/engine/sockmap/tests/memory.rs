@@ -1,0 +1,98 @@
+//! What stalled clients cost.
+
+use super::*;
+
+fn available() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+const CLIENTS: u64 = 200;
+const BODY: usize = 64 * 1024 * 1024;
+
+/// Clients that do not read, of sources that send flat out: memory has a bound, and every byte
+/// arrives once they read on.
+fn stalled(write: usize) {
+    with_engine(Settings::default(), move |engine| async move {
+        let before = available();
+        let mut targets = Vec::new();
+        let mut relays = Vec::new();
+        let accepted = Rc::new(RefCell::new(vec![0u64; CLIENTS as usize]));
+        for client in 0..CLIENTS {
+            let (mut from, mut source) = connection().await;
+            let (mut to, target) = connection().await;
+            let engine = engine.clone();
+            relays.push(tokio::task::spawn_local(async move {
+                let mut framing = Framing::length(BODY as u64);
+                relay(&engine, &mut from, &mut to, &mut framing, None).await
+            }));
+            let accepted = Rc::clone(&accepted);
+            targets.push((
+                target,
+                tokio::task::spawn_local(async move {
+                    let mut sent = 0;
+                    // A stretch of the stream is made when it is sent: 200 whole bodies would be
+                    // more memory than what is measured.
+                    while sent < BODY {
+                        let part = stretch(client, sent, write);
+                        source.write_all(&part).await.unwrap();
+                        sent += part.len();
+                        accepted.borrow_mut()[client as usize] = sent as u64;
+                    }
+                    source
+                }),
+            ));
+        }
+        let mut last = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let now = accepted.borrow().iter().sum();
+            if now == last {
+                break;
+            }
+            last = now;
+        }
+        let most = *accepted.borrow().iter().max().unwrap();
+        let rise = before.saturating_sub(available()) / CLIENTS;
+        println!(
+            "writes of {write}: the kernel took {} KiB a client, at most {}; memory rose by {} KiB",
+            last / CLIENTS / 1024,
+            most / 1024,
+            rise / 1024
+        );
+        // Others use this machine meanwhile; what the sources could send is exact.
+        assert!(most <= 8 * 1024 * 1024, "{most}");
+        assert!(rise <= 4 * 1024 * 1024, "{rise}");
+        for (client, (mut target, writer)) in (0..).zip(targets).take(20) {
+            let reader = tokio::task::spawn_local(async move {
+                let mut at = 0;
+                let mut got = vec![0; write];
+                while at < BODY {
+                    let part = stretch(client, at, write);
+                    target.read_exact(&mut got[..part.len()]).await.unwrap();
+                    assert!(got[..part.len()] == part[..], "client {client} at {at}");
+                    at += part.len();
+                }
+                target
+            });
+            drop((reader.await.unwrap(), writer.await.unwrap()));
+        }
+    });
+}
+
+/// Bytes of a client's stream, from `at` on.
+fn stretch(client: u64, at: usize, len: usize) -> Vec<u8> {
+    pattern(client << 32 | at as u64, len.min(BODY - at))
+}
+
+#[test]
+fn stalled_clients_of_large_writes_cost_a_bounded_amount() {
+    stalled(256 * 1024);
+}
+
+#[test]
+#[ignore = "takes long"]
+fn stalled_clients_of_small_writes_cost_a_bounded_amount() {
+    stalled(200);
+}
