@@ -75,7 +75,7 @@ impl Worker {
 
     /// Keeps an instance's connection for its next request, or closes it.
     pub(super) fn keep(&self, instance: &Instance, conn: Conn, reusable: bool, config: &Config) {
-        if !reusable || self.is_draining() {
+        if !reusable || self.is_draining() || instance.is_draining() {
             instance.metrics.pool.discarded.inc();
             return;
         }
