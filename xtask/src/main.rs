@@ -14,6 +14,8 @@ mod test;
 mod toolchain;
 mod workspace;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
@@ -67,19 +69,31 @@ struct Profile {
     release: bool,
 }
 
-fn main() -> Result<()> {
-    let cli = Cli::parse();
-    let workspace = Workspace::find()?;
-    match cli.task {
-        Task::Setup => setup::setup(&workspace),
-        Task::BuildEbpf { force } => ebpf::build(&workspace, force),
-        Task::Build(profile) => build(&workspace, profile).map(drop),
-        Task::Run(options) => run::run(&workspace, &options),
-        Task::Test(options) => test::test(&workspace, &options),
-        Task::Bench { options } => bench(&workspace, &options),
-        Task::Doctor => doctor::doctor(&workspace),
-        Task::Package => package::package(&workspace),
+fn main() -> ExitCode {
+    match task(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+/// Runs a task; `false` means that it failed and has said why.
+fn task(task: Task) -> Result<bool> {
+    let workspace = Workspace::find()?;
+    match task {
+        Task::Setup => setup::setup(&workspace)?,
+        Task::BuildEbpf { force } => ebpf::build(&workspace, force)?,
+        Task::Build(profile) => drop(build(&workspace, profile)?),
+        Task::Run(options) => run::run(&workspace, &options)?,
+        Task::Test(options) => return test::test(&workspace, &options),
+        Task::Bench { options } => bench(&workspace, &options)?,
+        Task::Doctor => doctor::doctor(&workspace)?,
+        Task::Package => package::package(&workspace)?,
+    }
+    Ok(true)
 }
 
 /// Builds the kernel programs where that is possible, then the gateway; says where it is.

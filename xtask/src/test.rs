@@ -33,9 +33,8 @@ pub(crate) struct Options {
 
 /// Runs the checks.
 ///
-/// # Errors
-/// When any of them failed; all run all the same, so that one run shows everything.
-pub(crate) fn test(workspace: &Workspace, options: &Options) -> Result<()> {
+/// `false` when any of them failed; all run all the same, so that one run shows everything.
+pub(crate) fn test(workspace: &Workspace, options: &Options) -> Result<bool> {
     ebpf::build_or_explain(workspace)?;
     let tools = if options.quick { None } else { Some(setup::test_tools(workspace)?) };
     workspace.cargo("build").arg("--workspace").run()?;
@@ -63,7 +62,7 @@ pub(crate) fn test(workspace: &Workspace, options: &Options) -> Result<()> {
         summary = last;
         result
     });
-    steps.finish(&summary)
+    Ok(steps.finish(&summary))
 }
 
 fn lints(workspace: &Workspace, steps: &mut Steps) {
@@ -147,7 +146,8 @@ fn tests(
     if nextest { run_nextest(command) } else { run_cargo_test(command) }
 }
 
-/// Nextest writes to standard error; its last lines start at `Summary`.
+/// Nextest writes to standard error. Behind its summary it lists what failed: we show that list
+/// again, and the summary last.
 fn run_nextest(command: Cmd) -> Result<(Result<()>, String)> {
     let colour = if std::io::stderr().is_terminal() { "always" } else { "never" };
     let mut command = command.env("CARGO_TERM_COLOR", colour).into_command();
@@ -160,6 +160,10 @@ fn run_nextest(command: Cmd) -> Result<(Result<()>, String)> {
         if !last.is_empty() || line.contains("Summary") && line.contains("tests run") {
             last.push(line);
         }
+    }
+    last.retain(|line: &String| !line.starts_with("error: "));
+    if !last.is_empty() {
+        last.rotate_left(1);
     }
     Ok((ended(child.wait()?), last.join("\n")))
 }
