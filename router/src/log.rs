@@ -22,7 +22,9 @@ const ACCESS: &str = "access";
 /// # Errors
 /// The variable holds no valid filter, or a log was started already.
 pub fn init(json: bool, level: &str) -> anyhow::Result<()> {
-    let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| level.to_owned());
+    // The loader of the kernel programs tells every relocation it makes.
+    let filter =
+        std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| format!("{level},aya=warn,aya_obj=warn"));
     let filter = EnvFilter::try_new(&filter)
         .map_err(|error| anyhow::anyhow!("{FILTER_VARIABLE}: `{filter}` is no filter: {error}"))?
         .add_directive("access=info".parse()?);

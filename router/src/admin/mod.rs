@@ -32,8 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Wait after a failed accept (out of descriptors): the next may succeed once some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a request to these pages may need.
-const LIMITS: http::Limits = http::Limits { head_bytes: 16 << 10, headers: 100, body_bytes: 0 };
+/// What a request to these pages may need. A body is read and ignored.
+const LIMITS: http::Limits =
+    http::Limits { head_bytes: 16 << 10, headers: 100, body_bytes: u64::MAX };
 
 /// Serves the pages for ever. Must run inside a tokio runtime.
 ///

@@ -78,6 +78,7 @@ impl Page {
             404 => "Not Found",
             405 => "Method Not Allowed",
             503 => "Service Unavailable",
+            431 => "Request Header Fields Too Large",
             _ => "Bad Request",
         };
         let mut out = Vec::with_capacity(256 + self.body.len());
