@@ -79,7 +79,8 @@ fn loom(workspace: &Workspace, steps: &mut Steps) {
         // Other flags for the compiler: a build directory of its own, or all would be built twice.
         workspace
             .cargo("test")
-            .args(["--package", "router-ebpf", "--release", "--lib", "loom", "--target-dir"])
+            .args(["--package", "router-ebpf", "--release", "--test", "handover_loom"])
+            .arg("--target-dir")
             .arg(workspace.target.join("loom"))
             .env("RUSTFLAGS", "--cfg loom")
             .run()
@@ -100,17 +101,26 @@ fn fuzz(workspace: &Workspace, options: &Options, steps: &mut Steps) {
     }
     let fuzz = |task: &str| {
         Cmd::new("rustup")
-            .args(["run", &nightly, "cargo", "fuzz", task])
+            .args(["run", &nightly, "cargo", "fuzz", task, "--fuzz-dir"])
+            .arg(&dir)
             .dir(&workspace.root)
             .env_remove("RUSTFLAGS")
     };
     steps.run("fuzzing", || {
-        let fuzz_dir = |command: Cmd| command.arg("--fuzz-dir").arg(&dir);
-        let targets = fuzz_dir(fuzz("list")).read()?;
-        for target in targets.split_whitespace() {
+        let build_dir = workspace.target.join("fuzz");
+        for target in fuzz("list").read()?.split_whitespace() {
+            // What was found before, and what is worth starting from.
+            let corpus = build_dir.join("corpus").join(target);
+            std::fs::create_dir_all(&corpus)?;
+            let seeds = dir.join("seeds").join(target);
             let seconds = format!("-max_total_time={}", options.fuzz_seconds);
-            fuzz_dir(fuzz("run"))
-                .args([target, "--", &seconds, "-verbosity=0", "-print_final_stats=1"])
+            fuzz("run")
+                .arg("--target-dir")
+                .arg(&build_dir)
+                .arg(target)
+                .arg(corpus)
+                .args(seeds.is_dir().then_some(seeds))
+                .args(["--", &seconds, "-verbosity=0", "-print_final_stats=1"])
                 .run()?;
         }
         Ok(())
