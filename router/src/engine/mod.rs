@@ -7,5 +7,5 @@ pub mod sockmap;
 pub mod startup;
 pub mod userspace;
 
-pub use policy::Policy;
+pub use policy::{Attempts, Policy};
 pub use userspace::{CarryError, Copier, Step};

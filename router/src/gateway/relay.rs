@@ -16,10 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{
-        CarryError, Copier, Step,
-        sockmap::{Decline, HandBack, SteerEnd},
-    },
+    engine::{Attempts, CarryError, Copier, Step, sockmap::SteerEnd},
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
@@ -108,12 +105,12 @@ pub(super) struct Sending {
     /// Why no more of it can be sent; the instance may still answer.
     broken: Option<io::Error>,
     done: bool,
-    declined: u32,
+    attempts: Attempts,
 }
 
 impl Sending {
     pub(super) fn new(copier: Copier) -> Self {
-        Self { copier, broken: None, done: false, declined: 0 }
+        Self { copier, broken: None, done: false, attempts: Attempts::default() }
     }
 
     /// Whether the instance has been sent the whole request.
@@ -178,7 +175,7 @@ impl<'a> Relay<'a> {
             return Poll::Pending;
         }
         let sending = &mut self.sending;
-        let hand_over = self.worker.pays(self.config, &sending.copier, sending.declined);
+        let hand_over = self.worker.pays(self.config, &sending.copier, sending.attempts);
         sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
         let step =
             ready!(sending.copier.poll(cx, self.client, &mut self.upstream.stream, hand_over));
@@ -294,7 +291,8 @@ impl<'a> Relay<'a> {
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
-                discourage(&mut self.sending.declined, &steered.end);
+                let sending = &mut self.sending;
+                sending.attempts.note(&steered.end, &sending.copier);
                 Ok(())
             }
             SteerEnd::SourceClosed | SteerEnd::SourceBroken => Err(Failed::ClientGone),
@@ -326,12 +324,12 @@ impl<'a> Relay<'a> {
     ) -> Result<(), Failed> {
         self.timer.restart(self.config.timeouts.stream_idle);
         self.client.release_input();
-        let mut declined = 0;
+        let mut attempts = Attempts::default();
         loop {
-            let step = poll_fn(|cx| self.poll_body(cx, response, ticket, declined)).await?;
+            let step = poll_fn(|cx| self.poll_body(cx, response, ticket, attempts)).await?;
             match step {
                 Step::Complete => return Ok(()),
-                Step::Drained => self.steer_response(response, ticket, &mut declined).await?,
+                Step::Drained => self.steer_response(response, ticket, &mut attempts).await?,
             }
         }
     }
@@ -341,18 +339,18 @@ impl<'a> Relay<'a> {
         cx: &mut Context<'_>,
         response: &mut Copier,
         ticket: &mut Option<Ticket>,
-        declined: u32,
+        attempts: Attempts,
     ) -> Poll<Result<Step, Failed>> {
         match self.poll_sending(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             // An early response: what is left of the request goes on in user space.
-            Poll::Ready(Ok(Sent::HandOver)) => self.sending.declined = u32::MAX,
+            Poll::Ready(Ok(Sent::HandOver)) => self.sending.attempts.give_up(),
             Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
         }
         if self.too_large() {
             return Poll::Ready(Err(Failed::TooLarge));
         }
-        let hand_over = self.sending.done && self.worker.pays(self.config, response, declined);
+        let hand_over = self.sending.done && self.worker.pays(self.config, response, attempts);
         let step = response.poll(cx, &mut self.upstream, &mut self.client.stream, hand_over);
         if response.source_done() {
             ticket.take();
@@ -387,7 +385,7 @@ impl<'a> Relay<'a> {
         &mut self,
         response: &mut Copier,
         ticket: &mut Option<Ticket>,
-        declined: &mut u32,
+        attempts: &mut Attempts,
     ) -> Result<(), Failed> {
         let Some(sockmap) = &self.worker.sockmap else { return Ok(()) };
         // The kernel engine watches the client itself.
@@ -407,7 +405,7 @@ impl<'a> Relay<'a> {
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
-                discourage(declined, &steered.end);
+                attempts.note(&steered.end, response);
                 Ok(())
             }
             SteerEnd::SourceClosed if response.framing().is_until_close() => {
@@ -437,19 +435,6 @@ impl<'a> Relay<'a> {
             Direction::Response => self.steered_response += bytes,
         }
     }
-}
-
-/// Counts what speaks against another hand-over of the same body.
-fn discourage(declined: &mut u32, end: &SteerEnd) {
-    *declined = match end {
-        // Bytes came in between: the next quiet moment is as good as this one was.
-        SteerEnd::Declined(Decline::Unread) => *declined,
-        SteerEnd::Declined(_) => u32::MAX,
-        SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
-            u32::MAX
-        }
-        _ => declined.saturating_add(1),
-    };
 }
 
 enum HeadStep {

@@ -19,7 +19,7 @@ use super::connection;
 use crate::{
     config::Config,
     engine::{
-        Copier, Policy,
+        Attempts, Copier, Policy,
         sockmap::{Settings, Sockmap},
     },
     fleet::{Fleet, Instance, pool::Pool},
@@ -59,8 +59,8 @@ impl Worker {
     }
 
     /// Whether the kernel should carry the rest of a body.
-    pub(super) fn pays(&self, config: &Config, copier: &Copier, declined: u32) -> bool {
-        self.sockmap.is_some() && Policy::of(config).pays(copier, declined)
+    pub(super) fn pays(&self, config: &Config, copier: &Copier, attempts: Attempts) -> bool {
+        self.sockmap.is_some() && Policy::of(config).pays(copier, attempts)
     }
 
     /// Whether connections are to be closed once their exchange is over.
