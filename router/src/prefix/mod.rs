@@ -5,6 +5,8 @@
 
 pub mod api;
 pub mod key;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 pub mod scanner;
 pub mod tenant;
 

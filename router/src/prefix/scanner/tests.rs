@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::{reference, *};
+use crate::prefix::properties;
 
 fn scan(api: Api, length: usize, body: &[u8]) -> Prefix {
     let mut scanner = Scanner::new(api, length);
@@ -303,19 +304,8 @@ fn a_scanner_in_use_again_is_as_new() {
     }
 }
 
-const APIS: [Api; 8] = [
-    Api::ChatCompletions,
-    Api::Completions,
-    Api::Responses,
-    Api::Embeddings,
-    Api::Messages,
-    Api::Generate,
-    Api::Invocations,
-    Api::Other,
-];
-
 fn any_api() -> impl Strategy<Value = Api> {
-    proptest::sample::select(&APIS[..])
+    proptest::sample::select(&properties::APIS[..])
 }
 
 /// Lengths below and above what is read in large steps.
@@ -411,17 +401,6 @@ proptest! {
         body in any_bytes(),
         sizes in proptest::collection::vec(prop_oneof![1usize..9, 1usize..200], 1..20),
     ) {
-        let whole = scan(api, length, &body);
-        let mut cut = Scanner::new(api, length);
-        let mut rest = &body[..];
-        for size in sizes.iter().cycle() {
-            let (now, later) = rest.split_at((*size).min(rest.len()));
-            // Stopping where it says so, as the gateway does, must not matter.
-            if cut.feed(now) || later.is_empty() {
-                break;
-            }
-            rest = later;
-        }
-        prop_assert_eq!(cut.finish(), whole);
+        properties::scan(api, length, &sizes, &body);
     }
 }

@@ -1,0 +1,49 @@
+//! What must hold for every body, whoever made it up: for property tests and fuzzing.
+
+use super::{
+    Api, Scanner,
+    scanner::{Prefix, reference},
+};
+
+/// The APIs that are scanned, each in its own way.
+pub const APIS: [Api; 8] = [
+    Api::ChatCompletions,
+    Api::Completions,
+    Api::Responses,
+    Api::Embeddings,
+    Api::Messages,
+    Api::Generate,
+    Api::Invocations,
+    Api::Other,
+];
+
+/// Scans a body whole and in pieces of these sizes, over and over; the result is the same, its memory
+/// is bounded by the length, and where the body is valid JSON a tree says the same.
+pub fn scan(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) {
+    let mut scanner = Scanner::new(api, prefix_length);
+    scanner.feed(body);
+    let whole = scanner.finish();
+    assert!(whole.text.len() <= 24 * prefix_length + 8, "{} bytes", whole.text.len());
+    assert!(whole.units <= prefix_length);
+    assert_eq!(in_pieces(api, prefix_length, sizes, body), whole);
+    if let Some(expected) = reference::prefix(api, prefix_length, body) {
+        assert_eq!(whole, expected, "{}", String::from_utf8_lossy(body));
+    }
+}
+
+fn in_pieces(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) -> Prefix {
+    let mut scanner = Scanner::new(Api::Other, 7);
+    // In use again, after something else.
+    scanner.feed(b"{\"messages\":[{\"content\":\"\\");
+    scanner.reset(api, prefix_length);
+    let mut rest = body;
+    for size in sizes.iter().chain(&[1]).cycle() {
+        let (now, later) = rest.split_at((*size).clamp(1, rest.len().max(1)).min(rest.len()));
+        // Stopping where it says so, as the gateway does, must not matter.
+        if scanner.feed(now) || later.is_empty() {
+            break;
+        }
+        rest = later;
+    }
+    scanner.finish()
+}
