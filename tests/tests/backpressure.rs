@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::{
-    Engine, Peer, Setup, Upstream, chunked, for_each_engine,
+    Peer, Setup, Upstream, chunked, for_each_engine,
     message::{CHUNKED_HEAD, chat, request, response},
     payload,
 };
@@ -112,14 +112,8 @@ for_each_engine! {
         gateway.expect_carried("response");
         gateway.expect_idle();
     }
-}
 
-#[test]
-fn a_stopped_client_does_not_stop_its_threads_other_streams() {
-    for engine in [Engine::Userspace, Engine::Sockmap] {
-        if !engine.available() {
-            continue;
-        }
+    fn a_stopped_client_does_not_stop_its_threads_other_streams(engine) {
         let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream).start();
         let mut stopped = Vec::new();
