@@ -4,8 +4,9 @@ use std::{future::poll_fn, net::IpAddr, time::Duration};
 
 use super::{answer::Next, exchange, worker::Worker};
 use crate::{
-    http::{self, ErrorForm, Failure, RequestHead},
+    http::{self, ErrorForm, Failure, Method, RequestHead},
     net::{Conn, SCRATCH, with_scratch},
+    prefix,
     shared::Phase,
 };
 
@@ -95,15 +96,26 @@ async fn wait_for_request(
     }
 }
 
-/// Answers bytes that are no request. Which API the client speaks is unknown.
+/// Answers bytes that are no request, or one that is not served.
 async fn reject(worker: &Worker, client: &mut Conn, failure: &Failure) -> Next {
     worker.metrics.all.error(failure.status, failure.reason);
     let mut out = Vec::with_capacity(512);
-    http::reply::failure(&mut out, ErrorForm::OpenAi, failure, false, false);
+    let (form, head_only) = refused_form(&client.input);
+    http::reply::failure(&mut out, form, failure, head_only, false);
     match tokio::time::timeout(LINGER, client.stream.write_all(&out)).await {
         Ok(Ok(())) => Next::Close,
         Ok(Err(_)) | Err(_) => Next::Drop,
     }
+}
+
+/// The form of the answer to what begins with these bytes: by the path, if they have one.
+fn refused_form(input: &[u8]) -> (ErrorForm, bool) {
+    let line = input.split(|&b| b == b'\r' || b == b'\n').next().unwrap_or_default();
+    let mut words = line.splitn(3, |&b| b == b' ');
+    let method = words.next().unwrap_or_default();
+    let path = words.next().and_then(|t| t.split(|&b| b == b'?').next()).unwrap_or_default();
+    let path = std::str::from_utf8(path).unwrap_or_default();
+    (prefix::target(Method::Post, path).api.error_form(), method == b"HEAD")
 }
 
 /// Closes so that the client can read the answer: closing with unread bytes in the socket would
@@ -124,4 +136,23 @@ async fn linger(mut client: Conn) {
     };
     // Either way the connection is closed now.
     let _ = tokio::time::timeout(LINGER, discard).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_speak_the_api_of_the_path() {
+        for (input, form) in [
+            (&b"POST /v1/messages?a HTTP/1.1\r\nContent-Length: x\r\n"[..], ErrorForm::Anthropic),
+            (b"POST /endpoints/e/invocations HTTP/1.1\r\n", ErrorForm::SageMaker),
+            (b"POST /v1/chat/completions", ErrorForm::OpenAi),
+            (b"\x16\x03\x01 \xff", ErrorForm::OpenAi),
+            (b"", ErrorForm::OpenAi),
+        ] {
+            assert_eq!(refused_form(input), (form, false), "{input:?}");
+        }
+        assert!(refused_form(b"HEAD / HTTP/1.1\r\n\r\n").1);
+    }
 }

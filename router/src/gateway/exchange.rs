@@ -71,6 +71,9 @@ impl<'a> Exchange<'a> {
         target: &prefix::Target<'_>,
         record: &mut Record<'a>,
     ) -> Result<Next, Stop> {
+        if self.head.is_for_gateway(&self.raw) {
+            return Ok(self.answer_locally(b"{}", record).await);
+        }
         let fleet = self.fleet;
         let which = {
             let mut rng = self.worker.rng.borrow_mut();
@@ -288,9 +291,13 @@ impl<'a> Exchange<'a> {
     }
 
     /// Whether the connection can carry another request after an answer of the gateway's own: not
-    /// when the rest of this request's body is still to come.
+    /// when the rest of this request's body is still to come, and not with HTTP/1.0, to which such
+    /// answers do not speak.
     fn keeps_open(&self) -> bool {
-        self.head.keep_alive && self.body_read && !self.worker.is_draining()
+        self.head.keep_alive
+            && self.head.version == http::Version::Http11
+            && self.body_read
+            && !self.worker.is_draining()
     }
 
     async fn write(&mut self, out: &[u8], keep_alive: bool) -> Next {
