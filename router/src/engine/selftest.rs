@@ -25,10 +25,11 @@ use crate::{
     net::{Conn, HangupWatch, Stream},
 };
 
-/// All steps together may take this long.
-const LIMIT: Duration = Duration::from_secs(1);
+/// All steps together may take this long. They take a fraction of a second; a machine that is
+/// starting many things at once must not lose the engine for that.
+const LIMIT: Duration = Duration::from_secs(10);
 /// How long one steering may be idle: longer than the limit.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
 /// The backlog at which the kernel must hand back in the test.
 const BACKLOG: u32 = 64 * 1024;
 
@@ -93,7 +94,7 @@ fn within_limit(steps: impl Future<Output = Result<(), Failure>>) -> Result<Dura
         .map_err(failed("event loop"))?;
     let steps = async move {
         tokio::time::timeout(LIMIT, steps).await.unwrap_or_else(|_| {
-            Err(Failure { step: "all steps", reason: "did not end within a second".into() })
+            Err(Failure { step: "all steps", reason: format!("did not end within {LIMIT:?}") })
         })
     };
     LocalSet::new().block_on(&runtime, steps)?;
