@@ -44,8 +44,9 @@ pub(super) struct PrefixReport {
     unit: &'static str,
     /// The most that the variant takes.
     limit: usize,
-    /// The prefix; bytes that are no UTF-8 are shown as U+FFFD.
-    pub(super) text: String,
+    /// The prefix, one entry per piece of text in the request (a message, a content part); bytes
+    /// that are no UTF-8 are shown as U+FFFD.
+    pub(super) parts: Vec<String>,
     /// Bytes of the body that had to be read before the choice could be made.
     pub(super) body_bytes_read: usize,
     body_bytes: usize,
@@ -145,11 +146,13 @@ impl PrefixReport {
             PrefixKind::TokenIds => ("token_ids", "token ids"),
             PrefixKind::Body => ("body", "bytes"),
         };
-        let text = match prefix.kind {
-            PrefixKind::TokenIds => token_ids(&prefix.text),
-            _ => String::from_utf8_lossy(&prefix.text).into_owned(),
+        let lossy = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+        let parts = match prefix.kind {
+            PrefixKind::Body => vec![lossy(&prefix.text)],
+            // 0xff is in no text, so the scanner puts it between pieces.
+            _ => prefix.text.split(|byte| *byte == 0xff).map(lossy).collect(),
         };
-        Self { kind, length: prefix.units, unit, limit, text, body_bytes_read: read, body_bytes }
+        Self { kind, length: prefix.units, unit, limit, parts, body_bytes_read: read, body_bytes }
     }
 
     fn summary(&self) -> String {
@@ -164,20 +167,41 @@ impl PrefixReport {
         )
     }
 
-    /// The prefix in quotes, or its two ends when it is long.
+    /// A line for each part, in quotes; long ones by their ends, unless in `full`.
     fn shown(&self, full: bool) -> Vec<String> {
-        const END: usize = 200;
-        let count = self.text.chars().count();
-        if full || count <= 2 * END {
-            return vec![format!("{:?}", self.text)];
+        const PARTS: usize = 6;
+        if full || self.parts.len() <= PARTS {
+            return self.parts.iter().map(|part| shown(part, full)).collect();
         }
-        let first: String = self.text.chars().take(END).collect();
-        let last: String = self.text.chars().skip(count - END).collect();
-        vec![format!("starts with {first:?}"), format!("ends with   {last:?}")]
+        let (first, last) = (&self.parts[..PARTS - 1], self.parts.last());
+        let left_out = format!("... {} more ...", self.parts.len() - PARTS);
+        let ends = first.iter().chain(last).map(|part| shown(part, full));
+        let mut lines: Vec<_> = ends.collect();
+        lines.insert(PARTS - 1, left_out);
+        lines
     }
 }
 
-/// How token ids are shown.
-fn token_ids(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn shown(part: &str, full: bool) -> String {
+    const END: usize = 60;
+    let count = part.chars().count();
+    if full || count <= 3 * END {
+        return quoted(part);
+    }
+    let at = |chars: usize| part.char_indices().nth(chars).map_or(part.len(), |(at, _)| at);
+    let (first, last) = (&part[..at(END)], &part[at(count - END)..]);
+    format!("{} ... {} characters ... {}", quoted(first), count - 2 * END, quoted(last))
+}
+
+/// In quotes. The scanner keeps JSON's escapes; what it does not escape must not reach a terminal.
+fn quoted(part: &str) -> String {
+    let mut out = String::from('"');
+    for c in part.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }

@@ -50,7 +50,7 @@ fn chunked_bodies_are_taken_apart() {
     std::fs::write(&file, raw).expect("a file");
     let explanation = explained(&[file.to_str().expect("text")]).expect("an explanation");
     let prefix = explanation.prefix.expect("a prefix");
-    assert_eq!((prefix.text.as_str(), prefix.length), ("abcde", 5));
+    assert_eq!((prefix.parts, prefix.length), (vec!["abcde".to_owned()], 5));
 }
 
 #[test]
@@ -73,4 +73,20 @@ fn text_names_every_part() {
     for part in ["request", "endpoint", "tenant", "model", "prefix", "key", "ranking", "choice"] {
         assert!(text.lines().any(|line| line.starts_with(part)), "no {part} in\n{text}");
     }
+}
+
+#[test]
+fn long_prefixes_are_shown_by_their_ends() {
+    let long = "x".repeat(500);
+    let messages: Vec<_> = (0..9)
+        .map(|n| serde_json::json!({"role": "user", "content": format!("{n}{long}")}))
+        .collect();
+    let body = serde_json::json!({ "messages": messages }).to_string();
+    let explanation = explained(&["-d", &body]).expect("an explanation");
+    let parts = &explanation.prefix.as_ref().expect("a prefix").parts;
+    assert_eq!(parts.len(), 9);
+    let text = explanation.to_text(false);
+    assert!(text.contains("... 3 more ...") && text.contains("... 381 characters ..."), "{text}");
+    assert!(text.lines().all(|line| line.len() < 250), "{text}");
+    assert!(explanation.to_text(true).contains(&long));
 }
