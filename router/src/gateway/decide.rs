@@ -15,7 +15,7 @@ use crate::{
     fleet::{Endpoint, Fleet, Strategy, Variant},
     http::{self, Failure, RequestHead},
     net::{Conn, SCRATCH},
-    prefix::{self, Api, KeyParts, PrefixKey, Scanner, Target, tenant},
+    prefix::{self, KeyParts, PrefixKey, Scanner, Target, tenant},
 };
 
 /// The header that asks for a variant by name.
@@ -100,9 +100,11 @@ pub(super) async fn decide<'f>(
         take_at_hand(client, &mut plan)?;
         return Ok(plan);
     }
-    let scan = scan(config, client, target.api, routing.prefix_length, &mut plan).await?;
+    let mut scanner = Scanner::new(target.api, routing.prefix_length);
+    scanner.ignore(target.component.is_some(), header_tenant.is_some());
+    scan(config, client, &mut scanner, &mut plan).await?;
     let began = Instant::now();
-    let prefix = scan.finish();
+    let prefix = scanner.finish();
     plan.key = Some(prefix::key(&KeyParts::of(
         &plan.endpoint.name,
         &plan.variant.name,
@@ -118,11 +120,9 @@ pub(super) async fn decide<'f>(
 async fn scan(
     config: &Config,
     client: &mut Conn,
-    api: Api,
-    prefix_length: usize,
+    scanner: &mut Scanner,
     plan: &mut Plan<'_>,
-) -> Result<Scanner, Stop> {
-    let mut scanner = Scanner::new(api, prefix_length);
+) -> Result<(), Stop> {
     let mut body = BytesMut::new();
     let limit = config.limits.decision_bytes;
     loop {
@@ -139,7 +139,7 @@ async fn scan(
         }
         if enough || plan.framing.is_done() || body.len() >= limit {
             plan.body = body.freeze();
-            return Ok(scanner);
+            return Ok(());
         }
         let fill = poll_fn(|cx| client.poll_fill(cx, SCRATCH));
         match tokio::time::timeout(config.timeouts.body_idle, fill).await {

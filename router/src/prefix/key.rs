@@ -67,3 +67,51 @@ pub fn key(parts: &KeyParts<'_>) -> PrefixKey {
     part(Some(parts.prefix));
     PrefixKey(hash.digest())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTS: KeyParts<'static> = KeyParts {
+        endpoint: "chat",
+        variant: "blue",
+        tenant: None,
+        model: Some(b"llama"),
+        kind: PrefixKind::Text,
+        prefix: b"once upon a time",
+    };
+
+    #[test]
+    fn keys_are_the_same_on_every_host_and_in_every_release() {
+        // Computed with another implementation of xxh3.
+        assert_eq!(key(&PARTS), PrefixKey(14_637_463_882_168_257_808));
+        let long = vec![b'x'; 4096];
+        assert_eq!(
+            key(&KeyParts { prefix: &long, ..PARTS }),
+            PrefixKey(17_608_661_434_226_385_259)
+        );
+    }
+
+    #[test]
+    fn every_part_counts() {
+        let variations = [
+            PARTS,
+            KeyParts { endpoint: "cha", variant: "tblue", ..PARTS },
+            KeyParts { endpoint: "", variant: "chatblue", ..PARTS },
+            KeyParts { variant: "green", ..PARTS },
+            KeyParts { tenant: Some(b""), ..PARTS },
+            KeyParts { tenant: Some(b"a"), ..PARTS },
+            KeyParts { tenant: Some(b"b"), ..PARTS },
+            KeyParts { model: None, ..PARTS },
+            KeyParts { model: Some(b""), ..PARTS },
+            KeyParts { tenant: Some(b"llama"), model: None, ..PARTS },
+            KeyParts { model: Some(b"llamaonce"), prefix: b" upon a time", ..PARTS },
+            KeyParts { kind: PrefixKind::Body, ..PARTS },
+            KeyParts { kind: PrefixKind::TokenIds, ..PARTS },
+            KeyParts { prefix: b"once upon a tim", ..PARTS },
+            KeyParts { prefix: b"", ..PARTS },
+        ];
+        let keys: std::collections::HashSet<_> = variations.iter().map(key).collect();
+        assert_eq!(keys.len(), variations.len());
+    }
+}

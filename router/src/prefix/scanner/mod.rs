@@ -176,6 +176,8 @@ pub struct Scanner {
     role: Role,
     /// The bit of the key whose value comes.
     bit: u8,
+    /// Bits of names that are known from elsewhere.
+    known: u8,
     frames: [Frame; MAX_LEVELS],
     depth: usize,
     key: Name<MAX_KEY>,
@@ -201,6 +203,7 @@ impl Scanner {
             state: State::Start,
             role: Role::Skip,
             bit: 0,
+            known: 0,
             frames: [Frame { array: false, role: Role::Skip, seen: 0 }; MAX_LEVELS],
             depth: 0,
             key: Name::new(),
@@ -225,6 +228,7 @@ impl Scanner {
         self.prefix_length = prefix_length;
         self.state = if api == Api::Invocations { State::Raw } else { State::Start };
         self.depth = 0;
+        self.known = 0;
         self.lead.reset(prefix_length);
         self.main.reset(prefix_length);
         self.has_model = false;
@@ -232,6 +236,14 @@ impl Scanner {
         self.model.clear();
         self.cache_key.clear();
         self.body.clear();
+    }
+
+    /// Says that the body's `model`, or its `prompt_cache_key`, does not matter, since the request
+    /// gives it elsewhere: it is not looked for, and the decision need not wait for it. To be called
+    /// before the first byte is fed.
+    pub fn ignore(&mut self, model: bool, cache_key: bool) {
+        let bit = |ignored, bit| if ignored { bit } else { 0 };
+        self.known = bit(model, seen::MODEL) | bit(cache_key, seen::CACHE_KEY);
     }
 
     /// Takes the next payload bytes; `true` means that no more are needed to decide: the prefix is
@@ -348,7 +360,9 @@ impl Scanner {
     /// Takes a byte that is no white space, between values. Returns whether it was consumed.
     fn token(&mut self, byte: u8) -> usize {
         match (self.state, byte) {
-            (State::Start, b'{') => self.open(Frame { array: false, role: Role::Skip, seen: 0 }),
+            (State::Start, b'{') => {
+                self.open(Frame { array: false, role: Role::Skip, seen: self.known });
+            }
             (State::Members | State::Elements, b',') => {}
             (State::Members, b'}') | (State::Elements, b']') => self.close(),
             (State::Elements, _) => {

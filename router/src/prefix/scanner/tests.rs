@@ -257,6 +257,23 @@ fn it_says_when_enough_was_read() {
 }
 
 #[test]
+fn what_is_known_is_not_waited_for() {
+    let body = br#"{"messages":[{"content":"abcdef"}],"model":"m","prompt_cache_key":"k"}"#;
+    let scanned = |model, cache_key| {
+        let mut scanner = Scanner::new(Api::ChatCompletions, 3);
+        scanner.ignore(model, cache_key);
+        let end = (0..body.len()).find(|&i| scanner.feed(&body[i..=i])).unwrap();
+        let prefix = scanner.finish();
+        (&body[end + 1..], prefix.model.is_some(), prefix.cache_key.is_some())
+    };
+    assert_eq!(scanned(false, false), (&b"}"[..], true, true));
+    assert_eq!(scanned(false, true), (&br#","prompt_cache_key":"k"}"#[..], true, false));
+    assert_eq!(scanned(true, false), (&b"}"[..], false, true));
+    let (rest, ..) = scanned(true, true);
+    assert!(rest.starts_with(b"ef\""));
+}
+
+#[test]
 fn depth_costs_nothing() {
     for open in ["[", "{\"content\":", "{\"a\":["] {
         let body = format!("{{\"messages\":{}", open.repeat(1_000_000));
