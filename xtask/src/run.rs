@@ -198,14 +198,14 @@ In another terminal:
 
   # A chat request. Send it twice: the second finds its prompt cached (cached_tokens).
   curl -si http://{listen}/v1/chat/completions -H 'content-type: application/json' \
-    -d '{{"model":"sim","messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}'
+    -d '{{"model":"sim-model","messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}'
 
   # The same, streaming.
   curl -N http://{listen}/v1/chat/completions -H 'content-type: application/json' \
-    -d '{{"model":"sim","stream":true,"messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}'
+    -d '{{"model":"sim-model","stream":true,"messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}'
 
   # Where a request would go, and why.
-  echo '{{"model":"sim","messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}' |
+  echo '{{"model":"sim-model","messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}' |
     {binary} explain --config {file} --path /v1/chat/completions -
 
   # What happened so far.

@@ -1,0 +1,135 @@
+//! Real clients, in front of simulated engines: the openai package, the AWS SDK, curl.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+use tests::{
+    Engine, Gateway, Setup, Upstream, eventually, for_each_engine, message::response, payload,
+    process,
+};
+
+/// A simulated engine.
+struct Sim {
+    child: Child,
+    url: String,
+}
+
+impl Sim {
+    fn start() -> Sim {
+        let mut child = Command::new(process::binary("ATALHO_SIM", "atalho-sim"))
+            .args(["--port", "0", "--exit-with-parent", "--time-scale", "0.1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the simulated engine");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("its first line");
+        let address = line.trim().strip_prefix("listening on ").expect("where it listens");
+        Sim { url: format!("http://{address}"), child }
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A gateway with the flags a user would give, in front of as many engines.
+fn gateway(engine: Engine, engines: usize) -> (Gateway, Vec<Sim>) {
+    let fleet: Vec<Sim> = (0..engines).map(|_| Sim::start()).collect();
+    let mut flags = vec!["--prefix-length", "1024", "--concurrency-threshold", "100"];
+    flags.extend(fleet.iter().flat_map(|sim| ["--backend", &sim.url]));
+    (Gateway::start_with_flags(engine, &flags), fleet)
+}
+
+/// The Python that has the packages of `tests/requirements.txt`, as `cargo xtask test` makes it.
+fn python() -> Option<PathBuf> {
+    let made = || process::build_dir().parent().map(|target| target.join("venv/bin/python"));
+    let python = std::env::var_os("ATALHO_TEST_PYTHON").map(PathBuf::from).or_else(made);
+    let found = python.filter(|python| python.exists());
+    if found.is_none() {
+        process::skip("there is no Python with the clients: run `cargo xtask setup`");
+    }
+    found
+}
+
+fn run_script(engine: Engine, script: &str) {
+    let Some(python) = python() else { return };
+    let (gateway, _fleet) = gateway(engine, 4);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
+    let output = Command::new(python).arg(script).arg(gateway.url()).output().expect("python");
+    expect_success(&output);
+    assert!(output.stdout.ends_with(b"ok\n"));
+    eventually("nothing is in flight", || gateway.in_flight() == 0);
+}
+
+#[track_caller]
+fn expect_success(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}", output.status);
+}
+
+for_each_engine! {
+    fn the_openai_client(engine) {
+        run_script(engine, "openai_client.py");
+    }
+
+    fn the_aws_sdk(engine) {
+        run_script(engine, "boto3_client.py");
+    }
+
+    fn curl_in_all_its_ways(engine) {
+        let echo = Upstream::answering(|request| response(200, request.payload()));
+        let gateway = Setup::single(engine, &echo).start();
+        let body = payload::bytes(7, 3 << 20);
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().write_all(&body).expect("its content");
+        let data = format!("@{}", file.path().display());
+        let upload = file.path().display().to_string();
+        let url = gateway.url();
+        for args in [
+            // Asks with Expect before it sends a body of this size.
+            &["--data-binary", &data][..],
+            &["--data-binary", &data, "--header", "Transfer-Encoding: chunked"],
+            &["--upload-file", &upload, "--request", "POST"],
+            &["--http1.0", "--data-binary", &data],
+            // Twice, on one connection.
+            &["--data-binary", &data, &url],
+        ] {
+            let output = curl(args, &url);
+            expect_success(&output);
+            let copies = 1 + args.iter().filter(|arg| **arg == url).count();
+            payload::assert_same(&args.join(" "), &output.stdout, &body.repeat(copies));
+        }
+        gateway.expect_idle();
+    }
+
+    fn curl_sees_events_as_they_come(engine) {
+        let (gateway, _fleet) = gateway(engine, 2);
+        let url = format!("{}/v1/chat/completions", gateway.url());
+        let body = r#"{"stream":true,"max_tokens":50,"messages":[{"role":"user","content":"x"}]}"#;
+        let output = curl(&["--no-buffer", "--json", body], &url);
+        expect_success(&output);
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        assert!(text.matches("data: {").count() >= 50, "{text}");
+        let head = curl(&["--head"], &format!("{}/health", gateway.url()));
+        expect_success(&head);
+        assert!(head.stdout.starts_with(b"HTTP/1.1 200"), "{head:?}");
+        gateway.expect_idle();
+    }
+}
+
+fn curl(args: &[&str], url: &str) -> Output {
+    Command::new("curl")
+        .args(["--silent", "--show-error", "--fail", "--max-time", "60"])
+        .args(args)
+        .arg(url)
+        .output()
+        .expect("curl")
+}
