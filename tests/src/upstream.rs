@@ -194,6 +194,11 @@ impl Upstream {
         lock(&self.shared.open).len()
     }
 
+    /// The other ends of the connections open now (of an instance played by a function).
+    pub fn peers(&self) -> Vec<Option<SocketAddr>> {
+        lock(&self.shared.open).values().map(|stream| stream.peer_addr().ok()).collect()
+    }
+
     /// The requests recorded so far (of an instance made by [`Upstream::answering`]).
     pub fn requests(&self) -> Vec<Message> {
         lock(&self.shared.requests).clone()

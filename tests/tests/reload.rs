@@ -6,7 +6,7 @@ use std::{
 };
 
 use tests::{
-    Engine, Gate, Setup, Upstream, chunked, eventually, for_each_engine,
+    Engine, Gate, Next, Setup, Upstream, chunked, eventually, for_each_engine,
     gateway::{INSTANCE_HEADER, replace},
     message::{CHUNKED_HEAD, chat, response},
     payload,
@@ -116,11 +116,14 @@ fn what_cannot_change_at_run_time_is_named() {
 for_each_engine! {
     fn no_request_is_dropped_while_the_fleet_changes(engine) {
         let fleet: Vec<Upstream> = (0..4).map(|number| {
-            Upstream::answering(move |_| {
-                let body = payload::bytes(number, 20_000);
-                let mut out = CHUNKED_HEAD.to_vec();
-                out.extend(chunked::encode(body.chunks(3000)));
-                out
+            Upstream::serve(move |peer, head| {
+                peer.request_body(head);
+                peer.send(CHUNKED_HEAD);
+                for piece in payload::bytes(number, 20_000).chunks(3000) {
+                    peer.send(chunked::chunk(piece));
+                }
+                peer.send("0\r\n\r\n");
+                Next::Keep
             })
         }).collect();
         let base = Setup::new(engine).set("threads", 2);
@@ -222,7 +225,9 @@ for_each_engine! {
         gateway.expect_idle();
         // And back.
         gateway.reload(&both(false));
+        instance.expect_end();
         client.send(chat("again"));
+        let mut instance = a.accept();
         instance.request();
         instance.send(response(200, "served"));
         assert_eq!(client.response().payload(), b"served");
