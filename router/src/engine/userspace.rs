@@ -140,13 +140,13 @@ impl Copier {
         stop_when_drained: bool,
     ) -> Poll<Result<Step, CarryError>> {
         loop {
+            // Before what is queued is written: a head goes in one write with the body behind it.
+            if !from.input.is_empty() && !self.framing.is_done() {
+                self.take_input(from)?;
+            }
             ready!(self.poll_flush(cx, to)).map_err(CarryError::TargetGone)?;
             if self.framing.is_done() {
                 return Poll::Ready(Ok(Step::Complete));
-            }
-            if !from.input.is_empty() {
-                self.take_input(from)?;
-                continue;
             }
             match self.poll_pass(cx, from, to) {
                 Poll::Ready(Ok(())) => {}

@@ -1,6 +1,9 @@
 //! The addresses that clients connect to.
 
-use std::net::{SocketAddr, TcpListener};
+use std::{
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+};
 
 use anyhow::Context as _;
 
@@ -49,5 +52,22 @@ pub(super) fn raise_descriptor_limit() {
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wanted) } != 0 {
         let error = std::io::Error::last_os_error();
         tracing::warn!(%error, limit = limit.rlim_cur, "cannot raise the limit of open files");
+    }
+}
+
+/// Descriptors for which there is room in the table from the start: 128 KiB of kernel memory.
+const DESCRIPTORS: i32 = 16 * 1024;
+
+/// Lets the kernel grow the table of descriptors while there is only one thread. Later, each
+/// doubling makes the thread that opens a descriptor wait for an RCU grace period, and with it all
+/// the streams of that thread: tens of milliseconds each on the way to a thousand connections.
+pub(super) fn grow_descriptor_table() {
+    let Ok(file) = std::fs::File::open("/dev/null") else { return };
+    // SAFETY: a plain call on a descriptor that is open; the limit may be lower than what is asked
+    // for, then nothing happens.
+    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTORS - 1) };
+    if high >= 0 {
+        // SAFETY: the descriptor has just been made here, and nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(high) });
     }
 }

@@ -43,6 +43,7 @@ const COUNTERS: u32 = 8192;
 /// threads or descriptors.
 pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     listeners::raise_descriptor_limit();
+    listeners::grow_descriptor_table();
     let metrics = Metrics::new();
     metrics.config.started();
     let threads = config.worker_threads();
