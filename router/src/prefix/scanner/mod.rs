@@ -633,7 +633,9 @@ fn collect(input: &[u8], decoder: &mut Decoder, section: &mut Section) -> (usize
     let mut at = 0;
     loop {
         if decoder.is_plain() && !section.full {
-            let run = text::run(&input[at..], section.limit - section.units);
+            // A byte less than there is room for: a boundary may come before the run.
+            let end = input.len().min(at + section.room().saturating_sub(1));
+            let run = text::run(&input[at..end], section.limit - section.units);
             if run.bytes > 0 {
                 section.run(&input[at..at + run.bytes], run.characters);
                 at += run.bytes;

@@ -40,9 +40,9 @@ impl Section {
         self.full |= self.units >= self.limit;
     }
 
-    /// Bytes that `text` may hold. Characters have four at most, and a boundary; ids have ten digits
-    /// and a comma. Only bytes that are no UTF-8, or no ids, meet this limit.
-    fn room(&self) -> usize {
+    /// Bytes that `text` may still take. Characters have four at most, and a boundary; ids have ten
+    /// digits and a comma. Only bytes that are no UTF-8, or no ids, meet this limit.
+    pub(super) fn room(&self) -> usize {
         let per_unit = if self.kind == Some(PrefixKind::TokenIds) { 24 } else { 5 };
         (self.limit * per_unit).saturating_sub(self.text.len())
     }
@@ -53,15 +53,19 @@ impl Section {
         self.text.reserve(self.limit);
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        if self.boundary {
+    /// Writes the boundary, if there is to be one. Returns the room behind it.
+    fn open(&mut self) -> usize {
+        if self.boundary && self.room() > 0 {
             self.boundary = false;
             self.text.push(BOUNDARY);
         }
-        let room = self.room();
-        if bytes.len() > room {
-            self.full = true;
-        }
+        self.room()
+    }
+
+    /// Takes bytes one by one, as far as there is room; whatever the cuts, the same.
+    fn push(&mut self, bytes: &[u8]) {
+        let room = self.open();
+        self.full |= bytes.len() > room;
         self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
@@ -89,15 +93,19 @@ impl Section {
         self.end_piece();
     }
 
-    /// Takes bytes of a string that hold so many characters, no more than are wanted.
+    /// Takes bytes of a string that hold so many characters, neither more than there is room for.
     pub(super) fn run(&mut self, bytes: &[u8], characters: usize) {
         match self.kind {
             None => self.first(PrefixKind::Text),
             Some(PrefixKind::Text) => {}
             Some(_) => return,
         }
+        if self.open() < bytes.len() {
+            self.full = true;
+            return;
+        }
         self.units += characters;
-        self.push(bytes);
+        self.text.extend_from_slice(bytes);
     }
 
     /// Takes the bytes of one character.
@@ -149,10 +157,12 @@ impl Sink for Section {
                 self.full |= rest < bytes.len();
                 return;
             }
+            let room = self.open();
+            self.full |= room == 0;
             // No more bytes than characters wanted, so no more characters either.
-            let (now, later) = bytes.split_at(bytes.len().min(left));
+            let (now, later) = bytes.split_at(bytes.len().min(left).min(room));
             self.units += now.iter().filter(|&&b| starts_character(b)).count();
-            self.push(now);
+            self.text.extend_from_slice(now);
             bytes = later;
         }
     }

@@ -296,6 +296,12 @@ fn memory_is_bounded_by_the_length_whatever_comes() {
         }
         assert!(scan(Api::Completions, 16, &body).text.len() <= 5 * 16);
     }
+    // Where that bound is met, cuts do not matter either.
+    let mut body = br#"{"prompt":"ab\u"#.to_vec();
+    body.extend_from_slice(&[0xb4; 60]);
+    for size in 1..70 {
+        properties::scan(Api::Completions, 8, &[size], &body);
+    }
     let ids = format!(r#"{{"prompt":[{}"#, "1".repeat(100_000));
     assert!(scan(Api::Completions, 16, ids.as_bytes()).text.len() <= 24 * 16 + 1);
 }
