@@ -1,0 +1,412 @@
+//! The way through the JSON of a body: what each byte means for the prefix.
+
+use super::{
+    MAX_NAME, Scanner,
+    section::Section,
+    skim::{self, Nest},
+    text::{self, Capture, Decoder, Stop},
+};
+use crate::prefix::api::Api;
+
+/// Levels of nesting that are looked at, the top-level object included.
+pub(super) const MAX_LEVELS: usize = 8;
+/// The longest key of interest.
+pub(super) const MAX_KEY: usize = 16;
+
+/// What a value is to the prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Nothing.
+    Skip,
+    /// The part of the prompt that the server puts first.
+    Lead,
+    /// The prompt.
+    Main,
+    /// The model's name.
+    Model,
+    /// The caller's own id.
+    CacheKey,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The body.
+    Start,
+    /// A key, or the end of an object.
+    Members,
+    /// An element, or the end of an array.
+    Elements,
+    /// More of a key.
+    Key,
+    /// The colon behind a key.
+    Colon,
+    /// A value.
+    Value,
+    /// More of a string that counts.
+    String,
+    /// More of a string that does not.
+    SkipString,
+    /// More of a nested value that does not count.
+    Nest,
+    /// More of a number that is a token id.
+    Id,
+    /// More of a number or literal that does not count.
+    Scalar,
+    /// Bytes of a body that is no JSON object.
+    Raw,
+    /// Nothing that matters.
+    Done,
+}
+
+/// An object or array that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) array: bool,
+    pub(super) role: Role,
+    /// The keys of interest that have been seen, as bits.
+    pub(super) seen: u8,
+}
+
+/// Bits of [`Frame::seen`].
+pub(super) mod seen {
+    pub(in crate::prefix::scanner) const MODEL: u8 = 1;
+    pub(in crate::prefix::scanner) const CACHE_KEY: u8 = 2;
+    pub(in crate::prefix::scanner) const LEAD: u8 = 4;
+    pub(in crate::prefix::scanner) const MAIN: u8 = 8;
+    pub(in crate::prefix::scanner) const INPUT_IDS: u8 = 16;
+    pub(in crate::prefix::scanner) const CONTENT: u8 = 32;
+    pub(in crate::prefix::scanner) const TEXT: u8 = 64;
+    pub(in crate::prefix::scanner) const OUTPUT: u8 = 128;
+}
+
+impl Scanner {
+    /// Consumes some of `input`, which is not empty. Consuming nothing changes the state.
+    pub(super) fn step(&mut self, input: &[u8]) -> usize {
+        match self.state {
+            State::Key => self.key(input),
+            State::String => self.string(input),
+            State::SkipString => match skim::string(input, &mut self.escaped) {
+                Some(end) => {
+                    self.value_ended();
+                    end
+                }
+                None => input.len(),
+            },
+            State::Nest => match self.nest.skip(input) {
+                Some(end) => {
+                    self.value_ended();
+                    end
+                }
+                None => input.len(),
+            },
+            State::Id | State::Scalar => self.scalar(input),
+            State::Raw | State::Done => input.len(),
+            State::Start | State::Members | State::Elements | State::Colon | State::Value => {
+                let blank = input.iter().take_while(|b| is_blank(**b)).count();
+                match &input[blank..] {
+                    [] => blank,
+                    [b'"', rest @ ..] if self.state == State::Members => {
+                        blank + 1 + self.begin_key(rest)
+                    }
+                    [byte, ..] => blank + self.token(*byte),
+                }
+            }
+        }
+    }
+
+    /// Takes a byte that is no white space, between values. Returns whether it was consumed.
+    fn token(&mut self, byte: u8) -> usize {
+        match (self.state, byte) {
+            (State::Start, b'{') => {
+                self.open(Frame { array: false, role: Role::Skip, seen: self.known });
+            }
+            (State::Members | State::Elements, b',') => {}
+            (State::Members, b'}') | (State::Elements, b']') => self.close(),
+            (State::Elements, _) => {
+                self.role = self.frames[self.depth - 1].role;
+                self.bit = 0;
+                self.state = State::Value;
+                return 0;
+            }
+            (State::Colon, b':') => self.state = State::Value,
+            (State::Value, _) => return self.value(byte),
+            _ => self.malformed(),
+        }
+        1
+    }
+
+    /// Begins a value with its first byte.
+    fn value(&mut self, byte: u8) -> usize {
+        // `null` is as if the key were absent.
+        if byte != b'n' {
+            let frame = &mut self.frames[self.depth - 1];
+            if frame.seen & self.bit != 0 {
+                self.role = Role::Skip;
+            }
+            frame.seen |= self.bit;
+        }
+        match byte {
+            b'"' => {
+                self.decoder = Decoder::default();
+                self.escaped = false;
+                self.state = State::String;
+                match self.role {
+                    Role::Skip => self.state = State::SkipString,
+                    Role::Model => self.has_model = true,
+                    Role::CacheKey => self.has_cache_key = true,
+                    Role::Lead | Role::Main => self.begin_piece(),
+                }
+                1
+            }
+            b'{' | b'[' => {
+                let array = byte == b'[';
+                let counts = matches!(self.role, Role::Lead | Role::Main);
+                if counts && self.depth < MAX_LEVELS && !self.section().full {
+                    if array {
+                        self.begin_piece();
+                    }
+                    self.open(Frame { array, role: self.role, seen: 0 });
+                } else {
+                    self.nest = Nest::new(1);
+                    self.state = State::Nest;
+                }
+                1
+            }
+            b'}' | b']' | b',' | b':' => {
+                self.malformed();
+                1
+            }
+            _ => {
+                let number = byte == b'-' || byte.is_ascii_digit();
+                let counts = number
+                    && self.role == Role::Main
+                    && self.frames[self.depth - 1].array
+                    && matches!(self.api, Api::Completions | Api::Embeddings | Api::Generate)
+                    && self.main.begin_id();
+                self.state = if counts { State::Id } else { State::Scalar };
+                0
+            }
+        }
+    }
+
+    fn begin_piece(&mut self) {
+        let lead = self.frames[0].seen & seen::LEAD != 0;
+        if self.role == Role::Main && self.main.units == 0 && lead {
+            // What comes first takes its share first.
+            self.main.limit = self.prefix_length.saturating_sub(self.lead.units);
+            self.main.full = self.main.limit == 0;
+        }
+        self.section().begin_piece();
+    }
+
+    fn section(&mut self) -> &mut Section {
+        if self.role == Role::Lead { &mut self.lead } else { &mut self.main }
+    }
+
+    fn open(&mut self, frame: Frame) {
+        self.frames[self.depth] = frame;
+        self.depth += 1;
+        self.state = if frame.array { State::Elements } else { State::Members };
+    }
+
+    fn close(&mut self) {
+        self.depth -= 1;
+        if self.depth == 0 {
+            self.state = State::Done;
+        } else {
+            self.value_ended();
+        }
+    }
+
+    /// Goes on behind a value.
+    fn value_ended(&mut self) {
+        let Frame { array, role, .. } = self.frames[self.depth - 1];
+        self.state = if array { State::Elements } else { State::Members };
+        if self.depth > 1 {
+            // Within a prompt. Once its section is full, the rest is passed over.
+            self.role = role;
+            if self.section().full {
+                self.nest = Nest::new(self.depth as u64 - 1);
+                self.depth = 1;
+                self.state = State::Nest;
+            }
+        }
+        if self.is_decided() {
+            self.state = State::Done;
+        }
+    }
+
+    /// Whether nothing that follows can change the prefix, the model and the caller's id.
+    fn is_decided(&self) -> bool {
+        let seen = self.frames[0].seen;
+        let names = seen::MODEL | seen::CACHE_KEY;
+        let has_lead = matches!(self.api, Api::Responses | Api::Messages);
+        let full = self.lead.full || (self.main.full && (!has_lead || seen & seen::LEAD != 0));
+        full && seen & names == names
+    }
+
+    fn malformed(&mut self) {
+        self.state = if self.units() > 0 { State::Done } else { State::Raw };
+    }
+
+    /// Begins a key, behind its quote. Returns the bytes consumed.
+    fn begin_key(&mut self, input: &[u8]) -> usize {
+        // Most keys are short, plain, at hand, and have their colon right behind them.
+        let near = input.iter().take(MAX_KEY + 1).position(|b| matches!(b, b'"' | b'\\'));
+        if let Some(end) = near
+            && input[end] == b'"'
+        {
+            self.named(&input[..end]);
+            let colon = input.get(end + 1) == Some(&b':');
+            if colon {
+                self.state = State::Value;
+            }
+            return end + 1 + usize::from(colon);
+        }
+        self.key.clear();
+        self.decoder = Decoder::default();
+        self.state = State::Key;
+        0
+    }
+
+    fn key(&mut self, input: &[u8]) -> usize {
+        let (used, stop) = self.decoder.decode(input, &mut self.key);
+        match stop {
+            Stop::Input => {}
+            Stop::Full => {
+                // Too long to be one of interest: pass over the rest of it.
+                self.escaped = self.decoder.is_escaped();
+                return match skim::string(&input[used..], &mut self.escaped) {
+                    Some(end) => {
+                        self.named(b"");
+                        used + end
+                    }
+                    None => {
+                        self.decoder = Decoder::escaped(self.escaped);
+                        input.len()
+                    }
+                };
+            }
+            Stop::Quote => {
+                let key = self.key;
+                self.named(key.get().unwrap_or_default());
+            }
+        }
+        used
+    }
+
+    /// A key has ended: says what its value is.
+    fn named(&mut self, key: &[u8]) {
+        self.state = State::Colon;
+        let (role, bit) = if self.depth > 1 {
+            let role = self.frames[self.depth - 1].role;
+            match key {
+                b"content" => (role, seen::CONTENT),
+                b"text" => (role, seen::TEXT),
+                b"output" => (role, seen::OUTPUT),
+                _ => (Role::Skip, 0),
+            }
+        } else {
+            match (self.api, key) {
+                (Api::Generate, b"lora_path") => (Role::Model, seen::MODEL),
+                (Api::Generate, b"model") => (Role::Skip, 0),
+                (_, b"model") => (Role::Model, seen::MODEL),
+                (_, b"prompt_cache_key") => (Role::CacheKey, seen::CACHE_KEY),
+                (Api::Responses, b"instructions") | (Api::Messages, b"system") => {
+                    (Role::Lead, seen::LEAD)
+                }
+                (Api::ChatCompletions | Api::Messages, b"messages")
+                | (Api::Completions, b"prompt")
+                | (Api::Responses | Api::Embeddings, b"input")
+                | (Api::Generate, b"text") => (Role::Main, seen::MAIN),
+                (Api::Generate, b"input_ids") => (Role::Main, seen::INPUT_IDS),
+                _ => (Role::Skip, 0),
+            }
+        };
+        self.role = role;
+        self.bit = bit;
+    }
+
+    fn string(&mut self, input: &[u8]) -> usize {
+        let mut capture = |out| self.decoder.decode(input, &mut Capture { out, limit: MAX_NAME });
+        let (used, stop) = match self.role {
+            Role::Model => capture(&mut self.model),
+            Role::CacheKey => capture(&mut self.cache_key),
+            Role::Lead => collect(input, &mut self.decoder, &mut self.lead),
+            Role::Main | Role::Skip => collect(input, &mut self.decoder, &mut self.main),
+        };
+        let counts = matches!(self.role, Role::Lead | Role::Main);
+        match stop {
+            Stop::Input => {}
+            Stop::Full => {
+                self.escaped = self.decoder.is_escaped();
+                self.state = State::SkipString;
+                if counts && self.depth > 1 {
+                    // Within a prompt that is full: the string and all brackets of the prompt.
+                    self.nest = Nest::in_string(self.depth as u64 - 1, self.escaped);
+                    self.depth = 1;
+                    self.state = State::Nest;
+                }
+                if counts && self.is_decided() {
+                    self.state = State::Done;
+                }
+            }
+            Stop::Quote => {
+                if counts {
+                    self.section().end_piece();
+                }
+                self.value_ended();
+            }
+        }
+        used
+    }
+
+    fn scalar(&mut self, input: &[u8]) -> usize {
+        let end = input.iter().position(|b| b",]} \t\n\r\"{[:".contains(b));
+        let bytes = &input[..end.unwrap_or(input.len())];
+        if self.state == State::Id {
+            self.main.id(bytes);
+        }
+        if end.is_some() {
+            if self.state == State::Id {
+                self.main.end_id();
+            }
+            self.value_ended();
+        }
+        bytes.len()
+    }
+}
+
+/// White space of JSON.
+#[inline(always)]
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// Decodes a string into a section: what is plain in large steps, the rest character by character.
+fn collect(input: &[u8], decoder: &mut Decoder, section: &mut Section) -> (usize, Stop) {
+    /// Bytes read with care before large steps are tried again; two escapes of the longest kind.
+    const CAREFUL: usize = 24;
+    let mut at = 0;
+    loop {
+        if decoder.is_plain() && !section.full {
+            // A byte less than there is room for: a boundary may come before the run.
+            let end = input.len().min(at + section.room().saturating_sub(1));
+            let run = text::run(&input[at..end], section.limit - section.units);
+            if run.bytes > 0 {
+                section.run(&input[at..at + run.bytes], run.characters);
+                at += run.bytes;
+            }
+            if run.quote {
+                return (at + 1, Stop::Quote);
+            }
+        }
+        let some = &input[at..input.len().min(at + CAREFUL)];
+        let (used, stop) = decoder.decode(some, section);
+        at += used;
+        if stop != Stop::Input || at == input.len() {
+            return (at, stop);
+        }
+    }
+}
