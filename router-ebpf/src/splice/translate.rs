@@ -1,0 +1,494 @@
+//! What is to be done with a packet, on each hook.
+//!
+//! The tables of `docs/splice.md`, one function per hook. Each takes the pair and a packet's header,
+//! changes the pair, and says where the packet goes and with which numbers.
+
+use super::{
+    options::Sack,
+    seq,
+    state::{Pair, Socket, mode, word},
+    timestamps::{self, Timestamps},
+    window,
+};
+
+/// Bits of the flags byte of a TCP header.
+pub mod flag {
+    /// The sender has no more to send.
+    pub const FIN: u8 = 1;
+    /// Opens a connection.
+    pub const SYN: u8 = 2;
+    /// Aborts the connection.
+    pub const RST: u8 = 4;
+    /// The receiver should hand on what it has.
+    pub const PSH: u8 = 8;
+    /// The acknowledgement number is valid.
+    pub const ACK: u8 = 16;
+}
+
+/// The fields of a packet that matter, in host byte order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Sequence number of the first byte of payload.
+    pub seq: u32,
+    /// Acknowledgement number.
+    pub ack: u32,
+    /// Bytes of payload. In an action: how many of the packet's first bytes are kept.
+    pub len: u32,
+    /// Window field, as it is in the header.
+    pub window: u16,
+    /// See [`flag`].
+    pub flags: u8,
+    /// The timestamps option.
+    pub timestamps: Option<Timestamps>,
+    /// The SACK option.
+    pub sack: Sack,
+}
+
+impl Packet {
+    #[inline(always)]
+    const fn has(&self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// The number after the payload and a FIN.
+    #[inline(always)]
+    const fn end(&self) -> u32 {
+        self.seq.wrapping_add(self.len).wrapping_add((self.flags & flag::FIN) as u32)
+    }
+}
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It goes nowhere.
+    Drop,
+    /// On its way, with these fields: to the socket at ingress, to the wire at egress.
+    Pass(Packet),
+    /// To the other peer.
+    Forward(Packet),
+    /// Back to the one who sent it, without payload.
+    TurnRound(Packet),
+    /// Both to the socket and, as a copy, to the other peer.
+    Split {
+        /// For the socket.
+        socket: Packet,
+        /// For the other peer.
+        peer: Packet,
+        /// The socket gets a copy of its packet without payload and with window zero first: a smaller
+        /// window that comes with nothing newly acknowledged is believed only after that.
+        zero_window_first: bool,
+    },
+}
+
+/// What happened, as bits.
+pub mod event {
+    /// The last byte was forwarded: the ticket is to be released.
+    pub const ENDED: u8 = 1;
+    /// Everything was acknowledged.
+    pub const QUIET: u8 = 2;
+    /// The source closed or reset its connection.
+    pub const SOURCE_CLOSED: u8 = 4;
+    /// The receiver closed or reset its connection.
+    pub const RECEIVER_CLOSED: u8 = 8;
+}
+
+/// An [`Action`], and what happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is to be done.
+    pub action: Action,
+    /// See [`event`].
+    pub events: u8,
+}
+
+impl From<Action> for Verdict {
+    #[inline(always)]
+    fn from(action: Action) -> Self {
+        Self { action, events: 0 }
+    }
+}
+
+/// Which of the pair's sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The source's.
+    Source,
+    /// The receiver's.
+    Receiver,
+}
+
+/// Notes what a peer's packet says, whoever gets it.
+#[inline(always)]
+fn observe_peer(socket: &mut Socket, packet: &Packet) {
+    if let Some(stamp) = packet.timestamps {
+        socket.ts_peer = seq::later(socket.ts_peer, stamp.value);
+    }
+    if packet.has(flag::ACK) {
+        let edge = seq::shift(packet.ack, window::bytes(packet.window, socket.scale_peer));
+        socket.peer_edge = seq::later(socket.peer_edge, edge);
+    }
+}
+
+/// A packet of a peer as its socket is to get it, but for what `seq`, `ack` and `sack` say.
+#[inline(always)]
+fn for_socket(socket: &Socket, packet: &Packet, seq: u32, ack: u32, sack: Sack) -> Packet {
+    let timestamps = packet.timestamps.map(|stamp| Timestamps {
+        value: stamp.value,
+        echo: timestamps::echo(
+            stamp.echo,
+            socket.ts_offset,
+            stamp.echo.wrapping_sub(socket.ts_offset),
+            socket.ts_own,
+        ),
+    });
+    Packet { seq, ack, sack, timestamps, ..*packet }
+}
+
+/// A packet of a peer whose connection is not spliced.
+#[inline(always)]
+pub fn ingress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
+    observe_peer(socket, packet);
+    let seq = packet.seq.wrapping_sub(socket.rx);
+    let ack = packet.ack.wrapping_sub(socket.tx);
+    for_socket(socket, packet, seq, ack, packet.sack.shifted(0u32.wrapping_sub(socket.tx)))
+}
+
+/// Notes what a socket says, by the packet as it goes to the wire.
+#[inline(always)]
+fn observe_own(socket: &mut Socket, wire: &Packet) {
+    socket.next = seq::later(socket.next, wire.end());
+    if wire.has(flag::ACK) && !wire.has(flag::RST) {
+        socket.own_ack = wire.ack;
+        socket.own_window = wire.window;
+        let edge = seq::shift(wire.ack, window::bytes(wire.window, socket.scale_own));
+        socket.own_edge = seq::later(socket.own_edge, edge);
+    }
+}
+
+/// A packet of a socket whose connection is not spliced.
+#[inline(always)]
+pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
+    let timestamps = packet.timestamps.map(|stamp| {
+        socket.ts_own = stamp.value;
+        let value = timestamps::own(stamp.value, &mut socket.ts_offset, &mut socket.ts_last);
+        Timestamps { value, echo: stamp.echo }
+    });
+    let wire = Packet {
+        seq: packet.seq.wrapping_add(socket.tx),
+        ack: packet.ack.wrapping_add(socket.rx),
+        sack: packet.sack.shifted(socket.rx),
+        timestamps,
+        ..*packet
+    };
+    observe_own(socket, &wire);
+    wire
+}
+
+/// A bare acknowledgement to the source, as the receiver's state is now, stamped `timestamps`.
+#[inline(always)]
+fn acknowledge(pair: &mut Pair, timestamps: Option<Timestamps>, sack: Sack) -> Packet {
+    let acked = pair.splice.acked as i64;
+    Packet {
+        seq: pair.source.next,
+        ack: seq::shift(pair.splice.h, acked),
+        len: 0,
+        window: pair.window_for_source(acked),
+        flags: flag::ACK,
+        timestamps,
+        sack,
+    }
+}
+
+/// The source's packet goes back to it as a bare acknowledgement.
+#[inline(always)]
+fn turn_round(pair: &mut Pair, packet: &Packet) -> Action {
+    let value = pair.source.ts_last;
+    let stamp = packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.value });
+    Action::TurnRound(acknowledge(pair, stamp, Sack::default()))
+}
+
+/// The source's packet for the receiver, at `position`, with `len` bytes of its payload.
+#[inline(always)]
+fn for_receiver(pair: &mut Pair, packet: &Packet, position: i64, len: u32) -> Packet {
+    let splice = &pair.splice;
+    let receiver = &mut pair.receiver;
+    let timestamps = packet.timestamps.map(|stamp| {
+        let value = timestamps::forwarded(stamp.value, splice.ts_forth, splice.floor_forth);
+        receiver.ts_last = seq::later(receiver.ts_last, value);
+        let echo =
+            timestamps::echo(stamp.echo, splice.ts_back, splice.oldest_receiver, receiver.ts_peer);
+        Timestamps { value, echo }
+    });
+    Packet {
+        seq: seq::shift(splice.a, position),
+        ack: receiver.own_ack,
+        len,
+        window: receiver.own_window,
+        flags: packet.flags & !flag::FIN,
+        timestamps,
+        sack: Sack::default(),
+    }
+}
+
+/// The source's packet for its own socket, at `position`, without payload.
+#[inline(always)]
+fn for_source_socket(pair: &Pair, packet: &Packet, position: i64) -> Packet {
+    let source = &pair.source;
+    let seq = pair.splice.in_source_socket(position);
+    let ack = packet.ack.wrapping_sub(source.tx);
+    Packet { len: 0, ..for_socket(source, packet, seq, ack, Sack::default()) }
+}
+
+#[inline(always)]
+fn dead(pair: &mut Pair) {
+    pair.word = word::with_mode(pair.word, mode::DEAD);
+}
+
+/// A packet that arrives from the source.
+///
+/// With an unknown length, its payload goes through the framing first: see
+/// [`Splice::unparsed`](super::state::Splice::unparsed).
+#[inline(always)]
+pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
+    if pair.mode() == mode::DEAD {
+        return Action::Pass(*packet).into();
+    }
+    if packet.has(flag::SYN) {
+        dead(pair);
+        return Action::Pass(*packet).into();
+    }
+    let closing = if packet.has(flag::FIN | flag::RST) { event::SOURCE_CLOSED } else { 0 };
+    if pair.mode() == mode::PASS {
+        pair.word = word::passed(pair.word, packet.end());
+        let action = Action::Pass(ingress_at_rest(&mut pair.source, packet));
+        return Verdict { action, events: closing };
+    }
+    observe_peer(&mut pair.source, packet);
+    let at = pair.splice.position(packet.seq);
+    let forwarded = pair.splice.forwarded as i64;
+    if packet.has(flag::RST) {
+        let mut reset = for_source_socket(pair, packet, at);
+        // In the socket's window by as much as it is in the source's stream, also behind a hole.
+        reset.seq = seq::shift(pair.splice.h_socket, at - forwarded);
+        return Verdict { action: Action::Pass(reset), events: closing };
+    }
+    if packet.len == 0 && !packet.has(flag::FIN) {
+        return bare_from_source(pair, packet, at).into();
+    }
+    let verdict = data_from_source(pair, packet, at);
+    if !packet.has(flag::FIN) {
+        return verdict;
+    }
+    let fin_at = at + packet.len as i64;
+    let live = pair.mode() == mode::LIVE;
+    let behind_hole = live && fin_at > pair.splice.forwarded as i64;
+    let mut fin = for_source_socket(pair, packet, fin_at);
+    fin.flags &= !flag::PSH;
+    match verdict.action {
+        Action::Pass(_) if packet.len == 0 && behind_hole => Action::Drop.into(),
+        Action::Pass(_) => Verdict { events: verdict.events | closing, ..verdict },
+        Action::Forward(peer) if !behind_hole && peer.len == packet.len => Verdict {
+            action: Action::Split { socket: fin, peer, zero_window_first: false },
+            events: verdict.events | closing,
+        },
+        _ => verdict,
+    }
+}
+
+/// No payload: an answer, or a probe.
+#[inline(always)]
+fn bare_from_source(pair: &mut Pair, packet: &Packet, at: i64) -> Action {
+    let forwarded = pair.splice.forwarded as i64;
+    if pair.mode() == mode::DRAIN || at < -1 {
+        return Action::Pass(for_source_socket(pair, packet, at));
+    }
+    if pair.source.asks != 0 {
+        // One of the socket's probes is answered; the receiver need not hear of it.
+        pair.source.asks = 0;
+        let seq_at = if at < forwarded { at } else { forwarded };
+        return Action::Split {
+            socket: for_source_socket(pair, packet, seq_at),
+            peer: for_receiver(pair, packet, seq_at, 0),
+            zero_window_first: false,
+        };
+    }
+    if at < pair.splice.acked as i64 - 1 {
+        return turn_round(pair, packet);
+    }
+    Action::Forward(for_receiver(pair, packet, if at < forwarded { at } else { forwarded }, 0))
+}
+
+#[inline(always)]
+fn data_from_source(pair: &mut Pair, packet: &Packet, at: i64) -> Verdict {
+    let end = at + packet.len as i64;
+    let length = pair.splice.length as i64; // UNKNOWN becomes -1
+    let known = length >= 0;
+    if end <= 0 && at < 0 || known && at >= length {
+        if pair.mode() == mode::LIVE && at > 0 {
+            // Beyond the end, and the end has not come yet: the source repeats it.
+            return Action::Drop.into();
+        }
+        pair.word = word::passed(pair.word, packet.end());
+        let passed = for_source_socket(pair, packet, at);
+        return Action::Pass(Packet { len: packet.len, ..passed }).into();
+    }
+    if at < 0 {
+        return turn_round(pair, packet).into();
+    }
+    if packet.len == 0 {
+        // A FIN alone.
+        return Action::Pass(for_source_socket(pair, packet, at)).into();
+    }
+    let end = if known && end > length { length } else { end };
+    if end <= pair.splice.acked as i64 {
+        return turn_round(pair, packet).into();
+    }
+    if !pair.splice.may_forward(end) {
+        return Action::Drop.into();
+    }
+    let mut events = 0;
+    if end > pair.splice.forwarded as i64 {
+        pair.splice.forwarded = end as u64;
+    }
+    if pair.mode() == mode::LIVE && known && end == length {
+        pair.end();
+        events = event::ENDED;
+    }
+    let forward = for_receiver(pair, packet, at, (end - at) as u32);
+    Verdict { action: Action::Forward(forward), events }
+}
+
+/// A packet that arrives from the receiver.
+#[inline(always)]
+pub fn ingress_from_receiver(pair: &mut Pair, packet: &Packet) -> Verdict {
+    if pair.mode() == mode::DEAD {
+        return Action::Pass(*packet).into();
+    }
+    if packet.has(flag::SYN) {
+        dead(pair);
+        return Action::Pass(*packet).into();
+    }
+    let closing = if packet.has(flag::FIN | flag::RST) { event::RECEIVER_CLOSED } else { 0 };
+    if pair.mode() == mode::PASS || !packet.has(flag::ACK) {
+        let action = Action::Pass(ingress_at_rest(&mut pair.receiver, packet));
+        return Verdict { action, events: closing };
+    }
+    let forwarded = pair.splice.forwarded as i64;
+    let at = pair.splice.ack_position(packet.ack);
+    let seq = packet.seq.wrapping_sub(pair.receiver.rx);
+    let socket_ack = pair.splice.in_receiver_socket(at);
+    if packet.has(flag::RST) {
+        let reset = for_socket(&pair.receiver, packet, seq, socket_ack, Sack::default());
+        return Verdict { action: Action::Pass(reset), events: closing };
+    }
+    if at > forwarded {
+        return Action::Drop.into();
+    }
+    observe_peer(&mut pair.receiver, packet);
+    let edge = at + window::bytes(packet.window, pair.receiver.scale_peer);
+    let moved = edge > pair.splice.edge || at > pair.splice.acked as i64;
+    if edge > pair.splice.edge {
+        pair.splice.edge = edge;
+    }
+    let own = packet.sack.cut(pair.splice.a, 0, i32::MIN as i64, 0, pair.splice.a_socket);
+    let socket = for_socket(&pair.receiver, packet, seq, socket_ack, own);
+    if at < 0 {
+        return Verdict { action: Action::Pass(socket), events: closing };
+    }
+    if at > pair.splice.acked as i64 {
+        pair.splice.acked = at as u64;
+    }
+    let splice = &pair.splice;
+    let base = seq::shift(splice.a, forwarded);
+    let sack = packet.sack.cut(base, forwarded, 0, forwarded, splice.h);
+    let timestamps = packet.timestamps.map(|stamp| Timestamps {
+        value: timestamps::forwarded(stamp.value, splice.ts_back, splice.floor_back),
+        echo: timestamps::echo(
+            stamp.echo,
+            splice.ts_forth,
+            splice.oldest_source,
+            pair.source.ts_peer,
+        ),
+    });
+    if let Some(stamp) = timestamps {
+        pair.source.ts_last = seq::later(pair.source.ts_last, stamp.value);
+    }
+    let bare = packet.len == 0 && !packet.has(flag::FIN);
+    let mut peer = acknowledge(pair, timestamps, sack);
+    // An old acknowledgement stays one: the source counts repetitions.
+    peer.ack = seq::shift(pair.splice.h, at);
+    peer.window = pair.window_for_source(at);
+    if bare && packet.seq.wrapping_add(1) == pair.receiver.own_ack {
+        peer.seq = peer.seq.wrapping_sub(1);
+    }
+    if pair.mode() == mode::DRAIN && at == pair.splice.length as i64 {
+        // The last of this splice: from here on, the permanent offsets do it all.
+        pair.word = word::with_mode(pair.word, mode::PASS);
+        pair.receiver.asks = 0;
+        let action = Action::Split { socket, peer, zero_window_first: true };
+        return Verdict { action, events: event::QUIET | closing };
+    }
+    let action = if bare && pair.receiver.asks == 0 {
+        Action::Forward(peer)
+    } else if bare || moved {
+        pair.receiver.asks = 0;
+        Action::Split { socket, peer, zero_window_first: false }
+    } else {
+        Action::Pass(socket)
+    };
+    Verdict { action, events: closing }
+}
+
+/// A packet that one of the sockets sends.
+#[inline(always)]
+pub fn egress(pair: &mut Pair, side: Side, packet: &Packet) -> Verdict {
+    if packet.has(flag::SYN) {
+        dead(pair);
+    }
+    if pair.mode() == mode::DEAD {
+        return Action::Pass(*packet).into();
+    }
+    match (pair.mode(), side) {
+        (mode::PASS, Side::Source) => Action::Pass(egress_at_rest(&mut pair.source, packet)),
+        (mode::PASS, Side::Receiver) => Action::Pass(egress_at_rest(&mut pair.receiver, packet)),
+        (_, Side::Source) => Action::Pass(egress_of_source_socket(pair, packet)),
+        (_, Side::Receiver) => egress_of_receiver_socket(pair, packet),
+    }
+    .into()
+}
+
+#[inline(always)]
+fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
+    let seq = packet.seq.wrapping_add(pair.source.tx);
+    let value = pair.source.ts_last;
+    let timestamps = packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.echo });
+    let acked = acknowledge(pair, timestamps, Sack::default());
+    if packet.len == 0 && !packet.has(flag::FIN | flag::RST) && seq::before(seq, pair.source.next) {
+        pair.source.asks = 1;
+    }
+    Packet { seq, len: packet.len, flags: packet.flags, ..acked }
+}
+
+#[inline(always)]
+fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet) -> Action {
+    let at = seq::distance(pair.splice.a_socket, packet.seq);
+    if at + packet.len as i64 > 0 && packet.len > 0 {
+        // Written too early; the socket repeats it.
+        return Action::Drop;
+    }
+    let place = if at < 0 { at } else { pair.splice.forwarded as i64 + at };
+    if at < 0 {
+        // A repetition or a probe: the socket must see the answer.
+        pair.receiver.asks = 1;
+    }
+    let value = pair.receiver.ts_last;
+    let wire = Packet {
+        seq: seq::shift(pair.splice.a, place),
+        ack: packet.ack.wrapping_add(pair.receiver.rx),
+        sack: packet.sack.shifted(pair.receiver.rx),
+        timestamps: packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.echo }),
+        ..*packet
+    };
+    observe_own(&mut pair.receiver, &wire);
+    Action::Pass(wire)
+}
