@@ -4,7 +4,10 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::{
+        fs::PermissionsExt,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -21,6 +24,9 @@ use crate::{
 
 /// Starting includes loading eBPF programs and testing the engines.
 const START: Duration = Duration::from_secs(60);
+
+/// A user that owns nothing.
+const NOBODY: u32 = 65534;
 
 /// The response header that names the instance.
 pub const INSTANCE_HEADER: &str = "x-atalho-instance";
@@ -51,6 +57,13 @@ impl Gateway {
         fs::write(&file, setup.text()).expect("a file in a fresh directory");
         let mut command = atalho(setup.namespace.as_deref());
         command.arg("serve").arg("--config").arg(&file);
+        if setup.nobody {
+            for (path, mode) in [(directory.path(), 0o755), (&file, 0o644)] {
+                let mode = fs::Permissions::from_mode(mode);
+                fs::set_permissions(path, mode).expect("a file of ours");
+            }
+            command.uid(NOBODY).gid(NOBODY);
+        }
         if !setup.logs_by_itself() && std::env::var_os("ATALHO_LOG").is_none() {
             // Decisions of ours, without those of the libraries.
             command.env("ATALHO_LOG", "info,router=debug");

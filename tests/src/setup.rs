@@ -22,6 +22,7 @@ pub struct Setup {
     endpoints: Option<Value>,
     pub(crate) alone: bool,
     pub(crate) namespace: Option<String>,
+    pub(crate) nobody: bool,
 }
 
 impl Setup {
@@ -35,6 +36,7 @@ impl Setup {
             endpoints: None,
             alone: false,
             namespace: None,
+            nobody: false,
         };
         setup
             .set("listen", vec!["127.0.0.1:0"])
@@ -133,6 +135,12 @@ impl Setup {
     /// For a test that holds the lock of [`serial::alone`](crate::serial::alone).
     pub fn alone(mut self) -> Self {
         self.alone = true;
+        self
+    }
+
+    /// Runs the gateway as a user without privileges. Only root can do that.
+    pub fn as_nobody(mut self) -> Self {
+        self.nobody = true;
         self
     }
 

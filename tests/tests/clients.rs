@@ -7,8 +7,9 @@ use std::{
 };
 
 use tests::{
-    Engine, Gateway, Setup, Upstream, eventually, for_each_engine, message::response, payload,
-    process,
+    Engine, Gate, Gateway, Next, Setup, Upstream, chunked, eventually, for_each_engine,
+    message::{CHUNKED_HEAD, chat, response, response_with},
+    payload, process,
 };
 
 /// A simulated engine.
@@ -59,13 +60,17 @@ fn python() -> Option<PathBuf> {
 }
 
 fn run_script(engine: Engine, script: &str) {
-    let Some(python) = python() else { return };
     let (gateway, _fleet) = gateway(engine, 4);
+    run_script_with(script, &[&gateway.url()]);
+    eventually("nothing is in flight", || gateway.in_flight() == 0);
+}
+
+fn run_script_with(script: &str, arguments: &[&str]) {
+    let Some(python) = python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
-    let output = Command::new(python).arg(script).arg(gateway.url()).output().expect("python");
+    let output = Command::new(python).arg(script).args(arguments).output().expect("python");
     expect_success(&output);
     assert!(output.stdout.ends_with(b"ok\n"));
-    eventually("nothing is in flight", || gateway.in_flight() == 0);
 }
 
 #[track_caller]
@@ -121,6 +126,74 @@ for_each_engine! {
         let head = curl(&["--head"], &format!("{}/health", gateway.url()));
         expect_success(&head);
         assert!(head.stdout.starts_with(b"HTTP/1.1 200"), "{head:?}");
+        gateway.expect_idle();
+    }
+}
+
+#[test]
+fn the_openai_client_raises_what_fits_each_error() {
+    let start = |setup: Setup| setup.start();
+    let base = || Setup::new(Engine::Userspace);
+    let case = |name: &str, gateway: &Gateway| {
+        run_script_with("openai_errors.py", &[name, &gateway.url()]);
+        gateway.expect_idle();
+    };
+    case("no_instance", &start(base()));
+
+    let mut dead = Upstream::manual();
+    dead.die();
+    case("unreachable", &start(base().instance(dead.address())));
+
+    let ok = Upstream::ok();
+    case("bad_tenant", &start(base().instances([&ok])));
+    case("too_large", &start(base().instances([&ok]).set("limits.body_bytes", 100_000)));
+
+    let deaf = Upstream::serve(|peer, head| {
+        let _ = peer.try_request_body(head);
+        // Until the gateway gives up.
+        peer.end();
+        Next::Close
+    });
+    case("slow", &start(base().instances([&deaf]).set("timeouts.first_byte", "300ms")));
+
+    let gate = Gate::new();
+    let held = Upstream::held(&gate);
+    let gateway = start(
+        base().instances([&held]).routing("max_in_flight", 1).routing("concurrency_threshold", 1),
+    );
+    let mut client = gateway.connect();
+    client.send(chat("x"));
+    eventually("the only place is taken", || gate.waiting() == 1);
+    run_script_with("openai_errors.py", &["busy", &gateway.url()]);
+    gate.open();
+    assert_eq!(client.response().status(), 200);
+
+    // The instance's own errors go through as they are.
+    let angry = Upstream::answering(|_| {
+        let body = r#"{"error":{"message":"no such model","type":"x","param":"model","code":"m"}}"#;
+        response_with(404, &[("Content-Type", "application/json")], body)
+    });
+    case("its_own", &start(base().instances([&angry])));
+}
+
+for_each_engine! {
+    fn the_openai_client_notices_a_stream_that_breaks(engine) {
+        let upstream = Upstream::serve(|peer, head| {
+            let _ = peer.try_request_body(head);
+            peer.send(CHUNKED_HEAD);
+            for number in 0..5 {
+                let event = format!(
+                    "data: {{\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\
+                     \"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{number}\"}},\
+                     \"finish_reason\":null}}]}}\n\n"
+                );
+                peer.send(chunked::chunk(event.as_bytes()));
+            }
+            Next::Close
+        });
+        let gateway = Setup::single(engine, &upstream).start();
+        run_script_with("openai_errors.py", &["broken_stream", &gateway.url()]);
+        gateway.expect_outcomes("upstream_aborted", 1);
         gateway.expect_idle();
     }
 }

@@ -1,0 +1,249 @@
+//! The commands, as a user runs them.
+
+use std::process::Output;
+
+use tests::{
+    Engine, Gateway, Setup, Upstream,
+    gateway::{INSTANCE_HEADER, atalho},
+    message::{chat, chat_body, chat_with},
+    payload, process,
+};
+
+fn run(args: &[&str]) -> (Output, String, String) {
+    let output = atalho(None).args(args).output().expect("the binary");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    (output, out, err)
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let (output, help, _) = run(&["--help"]);
+    assert!(output.status.success());
+    for command in ["serve", "check", "explain", "doctor", "completions"] {
+        assert!(help.contains(command), "{help}");
+        let (output, text, _) = run(&[command, "--help"]);
+        assert!(output.status.success() && text.len() > 150, "{command}: {text}");
+    }
+    let (_, serve, _) = run(&["serve", "--help"]);
+    for flag in [
+        "--listen",
+        "--backend",
+        "--strategy",
+        "--prefix-length",
+        "--concurrency-threshold",
+        "--engine",
+        "--admin",
+        "--config",
+    ] {
+        assert!(serve.contains(flag), "{flag} is not in the help of serve");
+    }
+    let (output, version, _) = run(&["--version"]);
+    assert!(output.status.success() && version.starts_with("atalho "), "{version}");
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (output, script, _) = run(&["completions", shell]);
+        assert!(output.status.success() && script.contains("atalho"), "{shell}");
+    }
+}
+
+#[test]
+fn serve_works_with_flags_alone() {
+    let fleet = [Upstream::ok(), Upstream::ok()];
+    let urls = fleet.each_ref().map(Upstream::url);
+    let gateway = Gateway::start_with_flags(
+        Engine::Userspace,
+        &[
+            "--backend",
+            &urls[0],
+            "--backend",
+            &urls[1],
+            "--strategy",
+            "random",
+            "--prefix-length",
+            "2048",
+            "--concurrency-threshold",
+            "5",
+        ],
+    );
+    for _ in 0..40 {
+        assert_eq!(gateway.ask(chat("x")).status(), 200);
+    }
+    let served = |upstream: &Upstream| {
+        upstream.requests().iter().filter(|r| r.target() == "/v1/chat/completions").count()
+    };
+    assert_eq!(served(&fleet[0]) + served(&fleet[1]), 40);
+    assert!(served(&fleet[0]) > 0 && served(&fleet[1]) > 0);
+    gateway.stop();
+}
+
+#[test]
+fn wrong_flags_are_explained() {
+    for (args, parts) in [
+        (&["serve"][..], &["--backend"][..]),
+        (&["serve", "--backend", "ftp://x"], &["--backend", "http"]),
+        (&["serve", "--backend", "http://x:1", "--prefix-length", "3"], &["1024", "65536"]),
+        (&["serve", "--backend", "http://x:1", "--concurrency-threshold", "0"], &["1024"]),
+        (&["serve", "--backend", "http://x:1", "--engine", "warp"], &["userspace"]),
+        (&["serve", "--backend", "http://x:1", "--strategy", "best"], &["prefix-aware"]),
+        (&["serve", "--config", "/nowhere.toml"], &["/nowhere.toml"]),
+        (&["serve", "--config", "/nowhere.toml", "--backend", "http://x:1"], &["--config"]),
+        (&["frobnicate"], &["frobnicate"]),
+    ] {
+        let (output, _, err) = run(args);
+        assert!(!output.status.success(), "{args:?}");
+        for part in parts {
+            assert!(err.contains(part), "{args:?}: {part:?} is not in {err}");
+        }
+        assert!(!err.contains("panicked") && !err.contains("Stack backtrace"), "{err}");
+    }
+}
+
+#[test]
+fn check_names_every_mistake_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.toml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, Setup::new(Engine::Userspace).text()).unwrap();
+    let (output, _, err) = run(&["check", path]);
+    assert!(output.status.success(), "{err}");
+
+    std::fs::write(&file, "threads = 2\n[engine]\nmode = \"warp\"\n\n[timeouts]\nhead = 3\n")
+        .unwrap();
+    let (output, _, err) = run(&["check", path]);
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["a.toml:3", "engine.mode", "warp", "a.toml:6", "timeouts.head", "endpoint"] {
+        assert!(err.contains(part), "{part:?} is not in {err}");
+    }
+}
+
+#[test]
+fn explain_says_what_the_gateway_does() {
+    let fleet: Vec<Upstream> = (0..5).map(|_| Upstream::ok()).collect();
+    let gateway = Setup::new(Engine::Userspace).instances(&fleet).prefix_aware(1024, 10).start();
+    let config = gateway.config_file();
+    let config = config.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("request");
+    let tenant = "X-Amzn-SageMaker-Prefix-Aware-Id";
+    for seed in 0..8 {
+        let text = payload::text(seed, 1500);
+        // By its body.
+        std::fs::write(&file, chat_body(&text)).unwrap();
+        let explain = |args: &[&str]| -> serde_json::Value {
+            let common = ["explain", "--json", "--config", config];
+            let (output, out, err) = run(&[&common, args, &[file.to_str().unwrap()]].concat());
+            assert!(output.status.success(), "{err}");
+            serde_json::from_str(&out).expect("JSON")
+        };
+        let json = explain(&[]);
+        let home = gateway.ask(chat(&text));
+        let named = |json: &serde_json::Value| {
+            json["choice"]["instance"].as_str().unwrap().trim_start_matches("http://").to_owned()
+        };
+        assert_eq!(home.get(INSTANCE_HEADER), Some(&*named(&json)));
+        assert_eq!(json["ranking"].as_array().unwrap().len(), 5);
+        assert_eq!(json["ranking"][0]["instance"], json["choice"]["instance"]);
+        assert_eq!(json["prefix"]["length"], 1024);
+        // With a tenant, by flag and as a whole request.
+        let json = explain(&["-H", &format!("{tenant}: blue")]);
+        let request = chat_with(&[(tenant, "blue")], &text);
+        let answer = gateway.ask(&request);
+        assert_eq!(answer.get(INSTANCE_HEADER), Some(&*named(&json)));
+        std::fs::write(&file, &request).unwrap();
+        assert_eq!(explain(&[])["key"], json["key"]);
+    }
+    // For people.
+    let common = ["explain", "--config", config, "-d", r#"{"prompt":"Once"}"#];
+    let (output, out, _) = run(&[&common[..], &["--path", "/v1/completions"]].concat());
+    assert!(output.status.success());
+    for part in ["Once", "key", "ranking", "choice"] {
+        assert!(out.contains(part), "{part:?} is not in {out}");
+    }
+}
+
+#[test]
+fn doctor_says_what_works() {
+    let (output, out, _) = run(&["doctor"]);
+    assert!(output.status.success());
+    assert!(out.contains("userspace") && out.contains("sockmap"), "{out}");
+    if Engine::Sockmap.available() {
+        let line = out.lines().find(|line| line.contains("sockmap")).unwrap();
+        assert!(line.trim_start().starts_with("ok"), "{out}");
+    }
+}
+
+#[test]
+fn without_privileges_auto_relays_in_user_space_and_says_why() {
+    if !process::root_or_skip("becoming another user") {
+        return;
+    }
+    let upstream = Upstream::ok();
+    let setup = Setup::single(Engine::Userspace, &upstream).as_nobody();
+    let gateway = setup.clone().set("engine.mode", "auto").start();
+    assert_eq!(gateway.ask(chat("x")).status(), 200);
+    gateway.expect_line(&["CAP_BPF"]);
+    let metrics = gateway.metrics();
+    assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "sockmap")]), 0.0);
+    assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "userspace")]), 1.0);
+    gateway.stop();
+
+    // Asked for the kernel and nothing else, it refuses to start rather than to pretend.
+    let output = atalho(None)
+        .args(["serve", "--engine", "sockmap", "--listen", "127.0.0.1:0", "--admin", "off"])
+        .args(["--backend", "http://127.0.0.1:1"])
+        .as_nobody()
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("CAP_BPF") && err.contains("--engine auto"), "{err}");
+}
+
+trait AsNobody {
+    fn as_nobody(&mut self) -> &mut Self;
+}
+
+impl AsNobody for std::process::Command {
+    fn as_nobody(&mut self) -> &mut Self {
+        use std::os::unix::process::CommandExt;
+        self.current_dir("/").uid(65534).gid(65534)
+    }
+}
+
+#[test]
+fn auto_uses_the_kernel_for_bulk_where_it_works() {
+    if !Engine::Sockmap.available() {
+        return;
+    }
+    let upstream = Upstream::manual();
+    let gateway = Setup::single(Engine::Sockmap, &upstream)
+        .set("engine.mode", "auto")
+        .set("engine.steer_from_bytes", "64KiB")
+        .start();
+    let mut client = gateway.connect();
+    for (size, steered) in [(1_000, false), (3_000_000, true)] {
+        client.send(chat("x"));
+        let mut instance = upstream.accept();
+        instance.request();
+        let before = gateway.carried(Engine::Sockmap, "response");
+        instance.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"));
+        client.head();
+        let body = payload::bytes(1, size);
+        let sender = std::thread::spawn({
+            let body = body.clone();
+            move || {
+                instance.send(&body);
+                instance
+            }
+        });
+        payload::assert_same("body", &client.take_exact(size), &body);
+        sender.join().unwrap().close();
+        gateway.expect_idle();
+        let carried = gateway.carried(Engine::Sockmap, "response") - before;
+        assert_eq!(carried > 0, steered, "{size} bytes: the kernel carried {carried}");
+    }
+}
