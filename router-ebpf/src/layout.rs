@@ -20,6 +20,8 @@ pub mod stop {
     /// The kernel could not cut off bytes that a retransmission repeated, and dropped the skb: the
     /// stream has a hole, both connections must be closed.
     pub const BROKEN: u32 = 7;
+    /// The body is longer than it may be: what is beyond the limit was passed up.
+    pub const TOO_LONG: u32 = 8;
 }
 
 /// The in-flight counter of one instance, in a cache line of its own.
@@ -60,6 +62,8 @@ pub struct Direction {
     pub framing: Framing,
     /// Key of the target in the map of targets.
     pub target: u64,
+    /// Most bytes to redirect; the skb that would exceed it is passed up.
+    pub most: u64,
     /// One of [`stop`].
     pub stop: AtomicU64,
     /// Most memory, in bytes, that may wait between the redirect and the target's send queue: what

@@ -123,6 +123,9 @@ fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
     let key = direction.target;
     let Some(write_seq) = write_seq_of_target(&key) else { return Carried::Stop(stop::NO_TARGET) };
     let redirected = get(&direction.redirected);
+    if redirected + len as u64 > direction.most {
+        return Carried::Stop(stop::TOO_LONG);
+    }
     if direction.skbs == 0 {
         // Nothing but redirects moves it from here on.
         direction.base = write_seq;

@@ -1,7 +1,7 @@
 //! What is ambiguous, malformed or too large is refused, and the connection is closed behind it.
 
 use tests::{
-    End, Engine, Gateway, Message, Peer, Setup, Upstream,
+    End, Engine, Gateway, Message, Peer, Setup, Upstream, for_each_engine,
     message::{chunked_request, request, request_with, response},
     payload,
 };
@@ -25,7 +25,10 @@ fn refused(gateway: &Gateway, bytes: impl AsRef<[u8]>, status: u16) -> Message {
     assert_eq!(answer.status(), status, "{shown:?}: {:?}", answer.head.first);
     assert!(answer.closes(), "{shown:?}");
     assert!(answer.get("x-atalho-error").is_some(), "{shown:?}");
-    assert!(answer.json()["error"]["message"].as_str().is_some_and(|text| text.len() > 10));
+    let json = answer.json();
+    // In the form of the API: OpenAI's, or the AWS SDK's.
+    let message = json["error"]["message"].as_str().or(json["Message"].as_str());
+    assert!(message.is_some_and(|text| text.len() > 10), "{shown:?}: {json}");
     let (rest, _) = client.end();
     assert!(rest.is_empty(), "{shown:?}: more came: {:?}", String::from_utf8_lossy(&rest));
     answer
@@ -235,6 +238,31 @@ fn bodies_are_limited_at_the_byte() {
         assert_eq!(client.response().status(), 413);
         gateway.expect_idle();
         assert_eq!(upstream.count(), served, "the instance got none of it as a whole request");
+    }
+}
+
+for_each_engine! {
+    fn a_body_under_way_is_refused_at_its_limit(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).set("limits.body_bytes", 300_000).start();
+        let mut client = gateway.connect();
+        client.send("POST /any HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let mut instance = upstream.accept();
+        instance.head();
+        // Piece by piece, so that whatever carries the body has taken it over.
+        let piece = tests::chunked::chunk(&payload::bytes(1, 50_000));
+        let mut sent = 0;
+        while sent + piece.len() <= 300_000 {
+            client.send(&piece);
+            instance.expect(&piece);
+            sent += piece.len();
+        }
+        let _ = client.try_send(&piece);
+        assert_eq!(client.response().status(), 413);
+        let (rest, _) = instance.end();
+        assert!(sent + rest.len() <= 300_000, "{} bytes went on", sent + rest.len());
+        gateway.expect_carried("request");
+        gateway.expect_idle();
     }
 }
 

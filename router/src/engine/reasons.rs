@@ -11,6 +11,7 @@ impl HandBack {
             Self::NoTarget => "no_target",
             Self::Malformed => "malformed",
             Self::TooManyChunks => "too_many_chunks",
+            Self::TooLong => "too_long",
             Self::TargetReadable => "target_readable",
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     engine::Copier,
     fleet::{FailureKind, Fleet, Instance, InstanceId},
     http::{self, Failure, RequestHead, rewrite::Upstream},
-    metrics::Outcome,
+    metrics::{Direction, Outcome},
     net::{Conn, socket},
     prefix::{self, Api},
     routing::{self, Choice},
@@ -209,6 +209,9 @@ impl<'a> Exchange<'a> {
                     fresh = true;
                 }
                 Err(failed) => {
+                    let carried = relay.sending.copier.bytes();
+                    self.worker.metrics.userspace.carried(Direction::Request, carried);
+                    record.request_bytes = carried + relay.steered_request + plan.body.len() as u64;
                     // With the whole request read, the client's connection is in order.
                     self.body_read |= relay.sending.copier.source_done();
                     return Err(Attempt::Stop(failure::before_response(

@@ -199,11 +199,6 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Whether the kernel has carried more of a body of unknown length than there may be.
-    fn too_large(&self) -> bool {
-        self.steered_request > self.body_limit
-    }
-
     /// Sends the request and waits for the head of the response, which stays at the front of the
     /// upstream's input.
     pub(super) async fn response_head(
@@ -234,9 +229,6 @@ impl<'a> Relay<'a> {
                     self.timer.restart(self.config.timeouts.first_byte);
                 }
                 Poll::Pending => {}
-            }
-            if self.too_large() {
-                return Poll::Ready(Err(Failed::TooLarge));
             }
             if self.sending.done
                 && self.watch.poll_gone(cx, self.client, self.worker, self.config).is_ready()
@@ -283,9 +275,12 @@ impl<'a> Relay<'a> {
     async fn steer_request(&mut self) -> Result<(), Failed> {
         let Some(sockmap) = &self.worker.sockmap else { return Ok(()) };
         let idle = self.config.timeouts.body_idle;
+        let carried = self.steered_request + self.sending.copier.bytes();
+        let most = self.body_limit.saturating_sub(carried);
         let framing = self.sending.copier.framing_mut();
-        let steered =
-            sockmap.steer(self.client, &mut self.upstream, framing, None, idle, true).await;
+        let steered = sockmap
+            .steer_at_most(self.client, &mut self.upstream, framing, None, idle, true, most)
+            .await;
         self.sending.copier.touch();
         self.account(Direction::Request, &steered.end, steered.bytes);
         match steered.end {
@@ -346,9 +341,6 @@ impl<'a> Relay<'a> {
             // An early response: what is left of the request goes on in user space.
             Poll::Ready(Ok(Sent::HandOver)) => self.sending.attempts.give_up(),
             Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
-        }
-        if self.too_large() {
-            return Poll::Ready(Err(Failed::TooLarge));
         }
         let hand_over = self.sending.done && self.worker.pays(self.config, response, attempts);
         let step = response.poll(cx, &mut self.upstream, &mut self.client.stream, hand_over);

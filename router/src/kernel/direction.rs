@@ -24,6 +24,8 @@ pub(crate) struct Body {
     pub(crate) target: u64,
     /// Slot of the in-flight counter to release at the end.
     pub(crate) release: Option<u32>,
+    /// Most bytes to carry.
+    pub(crate) most: u64,
     /// Most bytes that may wait for the target's send queue.
     pub(crate) backlog_limit: u32,
 }
@@ -101,6 +103,7 @@ impl Direction {
         unsafe {
             (*at).framing = body.framing;
             (*at).target = body.target;
+            (*at).most = body.most;
             (*at).backlog_limit = body.backlog_limit;
             (*at).base = 0;
             (*at).skbs = 0;

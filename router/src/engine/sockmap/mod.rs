@@ -118,6 +118,8 @@ pub enum HandBack {
     Malformed,
     /// A packet holds more chunks than the program may look at.
     TooManyChunks,
+    /// The body is longer than it may be; user space finds that as well.
+    TooLong,
     /// The target has something to read, as when a server answers before it has the whole request.
     TargetReadable,
 }
@@ -199,10 +201,29 @@ impl Sockmap {
         idle: Duration,
         watch_target: bool,
     ) -> Steered {
+        self.steer_at_most(from, to, framing, release, idle, watch_target, u64::MAX).await
+    }
+
+    /// As [`Sockmap::steer`], for a body of which the kernel may carry `most` bytes: for those of
+    /// unknown length that have a limit. User space gets what would exceed it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one more than `steer`, for the one caller that has a limit"
+    )]
+    pub async fn steer_at_most(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &mut Framing,
+        release: Option<u32>,
+        idle: Duration,
+        watch_target: bool,
+        most: u64,
+    ) -> Steered {
         if framing.is_done() {
             return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
         }
-        let mut handed = match self.hand_over(from, to, framing, release) {
+        let mut handed = match self.hand_over(from, to, framing, release, most) {
             Ok(handed) => handed,
             Err(end) => return Steered { bytes: 0, released: false, end },
         };
@@ -238,6 +259,7 @@ impl Sockmap {
         to: &mut Conn,
         framing: &Framing,
         release: Option<u32>,
+        most: u64,
     ) -> Result<HandedOver<'_>, SteerEnd> {
         debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
         let inner = &*self.inner;
@@ -255,6 +277,7 @@ impl Sockmap {
             framing: *framing,
             target,
             release,
+            most,
             backlog_limit: inner.settings.backlog_bytes,
         };
         let source_watch = inner.watch.watch(&from.stream).map_err(system)?;
@@ -374,6 +397,7 @@ fn ending(woken: &Woken, report: &Report) -> SteerEnd {
         stop::NO_TARGET => Some(HandBack::NoTarget),
         stop::MALFORMED => Some(HandBack::Malformed),
         stop::TOO_MANY_CHUNKS => Some(HandBack::TooManyChunks),
+        stop::TOO_LONG => Some(HandBack::TooLong),
         _ => None,
     };
     match (woken, reason) {
