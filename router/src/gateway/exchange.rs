@@ -100,7 +100,7 @@ impl<'a> Exchange<'a> {
         loop {
             let began = Instant::now();
             let choice =
-                routing::choose(&plan.variant, plan.key, &tried, &mut self.worker.rng.borrow_mut());
+                routing::choose(plan.variant, plan.key, &tried, &mut self.worker.rng.borrow_mut());
             let choice = match choice {
                 Ok(choice) => choice,
                 // Of the instances that were tried, the last one's failure tells most.
