@@ -168,7 +168,7 @@ impl Scanner {
                     }
                     self.open(Frame { array, role: self.role, seen: 0 });
                 } else {
-                    self.nest = Nest::new(1);
+                    self.nest = if array { Nest::array(1) } else { Nest::object(1) };
                     self.state = State::Nest;
                 }
                 1
@@ -227,13 +227,24 @@ impl Scanner {
             // Within a prompt. Once its section is full, the rest is passed over.
             self.role = role;
             if self.section().full {
-                self.nest = Nest::new(self.depth as u64 - 1);
-                self.depth = 1;
+                self.nest = self.leave();
                 self.state = State::Nest;
             }
         }
         if self.is_decided() {
             self.state = State::Done;
+        }
+    }
+
+    /// Gives up on what is open of a prompt: it is passed over up to its last bracket.
+    fn leave(&mut self) -> Nest {
+        let open = &self.frames[1..self.depth];
+        self.depth = 1;
+        let arrays = open.iter().filter(|frame| frame.array).count();
+        if open[0].array {
+            Nest::array(arrays as u64)
+        } else {
+            Nest::object((open.len() - arrays) as u64)
         }
     }
 
@@ -344,8 +355,7 @@ impl Scanner {
                 self.state = State::SkipString;
                 if counts && self.depth > 1 {
                     // Within a prompt that is full: the string and all brackets of the prompt.
-                    self.nest = Nest::in_string(self.depth as u64 - 1, self.escaped);
-                    self.depth = 1;
+                    self.nest = self.leave().in_string(self.escaped);
                     self.state = State::Nest;
                 }
                 if counts && self.is_decided() {

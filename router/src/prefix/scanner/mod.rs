@@ -140,7 +140,7 @@ impl Scanner {
             key: Name::new(),
             decoder: Decoder::default(),
             escaped: false,
-            nest: Nest::default(),
+            nest: Nest::array(0),
             lead: Section::default(),
             main: Section::default(),
             model: Vec::new(),

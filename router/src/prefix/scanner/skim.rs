@@ -1,7 +1,7 @@
 //! Passing over JSON that does not matter, fast.
 //!
-//! Nothing is validated: brackets are counted whatever their kind, so that the cost is that of
-//! finding quotes and brackets.
+//! Nothing is validated. The brackets that are counted are those of the kind that closes the value, so
+//! that the cost is that of finding quotes, and now and then a bracket.
 
 use fearless_simd::{Simd, dispatch};
 
@@ -24,16 +24,18 @@ pub(super) fn string(input: &[u8], literal: &mut bool) -> Option<usize> {
         }
     }
     let rest = input.get(SHORT..)?;
-    let mut nest = Nest { depth: 1, in_string: true, literal: *literal };
+    let mut nest = Nest { in_string: true, literal: *literal, ..Nest::array(1) };
     let end = dispatch!(vector::level(), simd => nest.skip_string(simd, rest));
     *literal = nest.literal;
     end.map(|at| SHORT + at)
 }
 
 /// A nested value that is being passed over.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Nest {
-    /// Brackets open.
+    open: u8,
+    close: u8,
+    /// Brackets open, of the value's kind.
     depth: u64,
     in_string: bool,
     /// A backslash makes the next byte literal.
@@ -41,14 +43,19 @@ pub(super) struct Nest {
 }
 
 impl Nest {
-    /// Inside `depth` brackets, outside of strings.
-    pub(super) fn new(depth: u64) -> Self {
-        Self { depth, in_string: false, literal: false }
+    /// Inside an array, and `depth` arrays altogether.
+    pub(super) fn array(depth: u64) -> Self {
+        Self { open: b'[', close: b']', depth, in_string: false, literal: false }
     }
 
-    /// Inside `depth` brackets and a string.
-    pub(super) fn in_string(depth: u64, literal: bool) -> Self {
-        Self { depth, in_string: true, literal }
+    /// Inside an object, and `depth` objects altogether.
+    pub(super) fn object(depth: u64) -> Self {
+        Self { open: b'{', close: b'}', ..Self::array(depth) }
+    }
+
+    /// And inside a string.
+    pub(super) fn in_string(self, literal: bool) -> Self {
+        Self { in_string: true, literal, ..self }
     }
 
     /// Passes over `input`. Returns where it goes on behind the bracket that closes the value; `None`
@@ -92,17 +99,13 @@ impl Nest {
     fn skip_block<S: Simd>(&mut self, block: &Block<S>, quotes: u64) -> Option<u32> {
         let quotes = quotes & !self.literals(block);
         let before = if self.in_string { u64::MAX } else { 0 };
-        let inside = if quotes == 0 {
-            before
-        } else {
-            // From each opening quote to before the closing one.
-            parity(quotes) ^ before
-        };
-        self.in_string = inside >> 63 == 1;
-        if inside == u64::MAX {
+        self.in_string ^= quotes.count_ones() % 2 == 1;
+        let (open, close) = (block.is(self.open), block.is(self.close));
+        if open | close == 0 {
             return None;
         }
-        let (open, close) = block.brackets();
+        // From each opening quote to before the closing one.
+        let inside = parity(quotes) ^ before;
         let (open, mut close) = (open & !inside, close & !inside);
         let (opened, closed) = (u64::from(open.count_ones()), u64::from(close.count_ones()));
         if closed < self.depth {
@@ -209,12 +212,13 @@ mod tests {
 
     #[test]
     fn nests_end_at_their_last_bracket() {
-        let input =
-            br#"{"a":[1,2,{"]":"}\""}],"b":[3333333333,4444444444,5555555555,66666666,7777777]},"#;
-        assert_eq!(Nest::new(0).skip(input), Some(input.len() - 1));
-        let mut nest = Nest::new(0);
+        let input = br#""a":[1,2,{"]":"}\""}],"b":[3333333333,4444444444,555555555,66666666]},"#;
+        assert_eq!(Nest::object(1).skip(input), Some(input.len() - 1));
+        let input = br#"1,{"]":"]\""},[[],2],[3333333333,4444444444,5555555555,66666666,7777]],"#;
+        assert_eq!(Nest::array(1).skip(input), Some(input.len() - 1));
+        let mut nest = Nest::array(1);
         assert_eq!(nest.skip(&[b'['; 1_000_000]), None);
-        assert_eq!(nest.depth, 1_000_000);
+        assert_eq!(nest.depth, 1_000_001);
     }
 
     /// The same, one byte after the other.
@@ -231,8 +235,8 @@ mod tests {
             }
             match byte {
                 b'"' => nest.in_string = true,
-                b'{' | b'[' => nest.depth += 1,
-                b'}' | b']' => {
+                _ if byte == nest.open => nest.depth += 1,
+                _ if byte == nest.close => {
                     nest.depth -= 1;
                     if nest.depth == 0 {
                         return Some(at + 1);
@@ -271,12 +275,14 @@ mod tests {
         fn nests_are_passed_as_if_read_byte_by_byte(
             input in any_json_like(),
             depth in 1u64..20,
+            object: bool,
             cut in any::<proptest::sample::Index>(),
         ) {
-            let expected = plain(&input, &mut Nest::new(depth));
-            prop_assert_eq!(Nest::new(depth).skip(&input), expected);
+            let start = if object { Nest::object(depth) } else { Nest::array(depth) };
+            let expected = plain(&input, &mut start.clone());
+            prop_assert_eq!(start.clone().skip(&input), expected);
             let (first, second) = input.split_at(cut.index(input.len() + 1));
-            let mut nest = Nest::new(depth);
+            let mut nest = start;
             let cut = nest.skip(first).or_else(|| nest.skip(second).map(|at| first.len() + at));
             prop_assert_eq!(cut, expected);
         }
@@ -287,7 +293,7 @@ mod tests {
             literal: bool,
             cut in any::<proptest::sample::Index>(),
         ) {
-            let mut nest = Nest::in_string(1, literal);
+            let mut nest = Nest::array(1).in_string(literal);
             let expected = (0..input.len()).find(|&at| {
                 plain(&input[at..=at], &mut nest);
                 !nest.in_string

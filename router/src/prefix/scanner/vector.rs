@@ -49,14 +49,6 @@ impl<S: Simd> Block<S> {
         self.bytes.simd_eq(u8x64::splat(self.simd, byte)).to_bitmask()
     }
 
-    /// Opening and closing brackets of both kinds: '[' and '{', ']' and '}' differ in one bit.
-    #[inline(always)]
-    pub(super) fn brackets(&self) -> (u64, u64) {
-        let folded = self.bytes | u8x64::splat(self.simd, 0x20);
-        let is = |byte| folded.simd_eq(u8x64::splat(self.simd, byte)).to_bitmask();
-        (is(b'{'), is(b'}'))
-    }
-
     /// Bytes that continue a character of UTF-8.
     #[inline(always)]
     pub(super) fn continuations(&self) -> u64 {
