@@ -114,17 +114,17 @@ impl Walk {
 /// The prefix of `body`; `None` when it is not valid JSON (or holds numbers that are no integers),
 /// where there is nothing to compare with.
 pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
-    let bytes = || {
+    let bytes = |body: &[u8]| {
         let text = body[..body.len().min(prefix_length)].to_vec();
         (text.len(), text, PrefixKind::Body)
     };
     if api == Api::Invocations {
-        let (units, text, kind) = bytes();
+        let (units, text, kind) = bytes(body);
         return Some(Prefix { units, text, kind, model: None, cache_key: None });
     }
     let tree: Tree = serde_json::from_slice(body).ok()?;
     let Tree::Object(members) = tree else {
-        let (units, text, kind) = bytes();
+        let (units, text, kind) = bytes(body);
         return Some(Prefix { units, text, kind, model: None, cache_key: None });
     };
     let first = |key: &str| {
@@ -183,7 +183,7 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         }
     }
     let (units, text, kind) = match units.len() {
-        0 => bytes(),
+        0 => bytes(body.trim_ascii_end()),
         n => (n, text, if ids { PrefixKind::TokenIds } else { PrefixKind::Text }),
     };
     let model = if api == Api::Generate { name("lora_path") } else { name("model") };
