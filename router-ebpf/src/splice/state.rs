@@ -84,6 +84,9 @@ pub struct Socket {
     pub ts_offset: u32,
     /// The last timestamp that the peer was sent, by whomever.
     pub ts_last: u32,
+    /// The last timestamp that went out with a packet of the socket itself: what is forwarded to the
+    /// peer is not before it.
+    pub ts_floor: u32,
     /// The socket's own last timestamp, as the socket had it.
     pub ts_own: u32,
     /// The peer's latest timestamp.
@@ -127,14 +130,10 @@ pub struct Splice {
     pub h_socket: u32,
     /// Position 0 as the receiver's socket has it: what it sends next.
     pub a_socket: u32,
-    /// From the source's timestamps to those that the receiver gets, and no value before the floor.
+    /// From the source's timestamps to those that the receiver gets.
     pub ts_forth: u32,
-    /// See `ts_forth`.
-    pub floor_forth: u32,
-    /// From the receiver's timestamps to those that the source gets, and no value before the floor.
+    /// From the receiver's timestamps to those that the source gets.
     pub ts_back: u32,
-    /// See `ts_back`.
-    pub floor_back: u32,
     /// The source's timestamp at the hand-over.
     pub oldest_source: u32,
     /// The receiver's timestamp at the hand-over.
@@ -252,9 +251,7 @@ impl Pair {
             h_socket: 0,
             a_socket: 0,
             ts_forth: 0,
-            floor_forth: 0,
             ts_back: 0,
-            floor_back: 0,
             oldest_source: 0,
             oldest_receiver: 0,
         };
@@ -305,9 +302,7 @@ impl Pair {
             h_socket: h.wrapping_sub(self.source.rx),
             a_socket: a.wrapping_sub(self.receiver.tx),
             ts_forth: self.receiver.ts_last.wrapping_sub(self.source.ts_peer),
-            floor_forth: self.receiver.ts_last,
             ts_back: self.source.ts_last.wrapping_sub(self.receiver.ts_peer),
-            floor_back: self.source.ts_last,
             oldest_source: self.source.ts_peer,
             oldest_receiver: self.receiver.ts_peer,
         };
@@ -318,7 +313,8 @@ impl Pair {
         Ok((word::pack(mode::PASS, generation, h), word::pack(mode::LIVE, generation, h)))
     }
 
-    /// Ends the carrying at the highest byte forwarded. Says whether it was live.
+    /// Ends the carrying at the highest byte forwarded: LIVE → DRAIN, or PASS at once when nothing was
+    /// forwarded. Says whether it was live.
     #[inline(always)]
     pub fn stop(&mut self) -> bool {
         if self.mode() != mode::LIVE {
@@ -326,6 +322,9 @@ impl Pair {
         }
         self.splice.length = self.splice.forwarded;
         self.end();
+        if self.splice.length == 0 {
+            self.word = word::with_mode(self.word, mode::PASS);
+        }
         true
     }
 

@@ -171,6 +171,7 @@ pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
     let timestamps = packet.timestamps.map(|stamp| {
         socket.ts_own = stamp.value;
         let value = timestamps::own(stamp.value, &mut socket.ts_offset, &mut socket.ts_last);
+        socket.ts_floor = value;
         Timestamps { value, echo: stamp.echo }
     });
     let wire = Packet {
@@ -203,6 +204,7 @@ fn acknowledge(pair: &mut Pair, timestamps: Option<Timestamps>, sack: Sack) -> P
 #[inline(always)]
 fn turn_round(pair: &mut Pair, packet: &Packet) -> Action {
     let value = pair.source.ts_last;
+    pair.source.ts_floor = value;
     let stamp = packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.value });
     Action::TurnRound(acknowledge(pair, stamp, Sack::default()))
 }
@@ -213,7 +215,7 @@ fn for_receiver(pair: &mut Pair, packet: &Packet, position: i64, len: u32) -> Pa
     let splice = &pair.splice;
     let receiver = &mut pair.receiver;
     let timestamps = packet.timestamps.map(|stamp| {
-        let value = timestamps::forwarded(stamp.value, splice.ts_forth, splice.floor_forth);
+        let value = timestamps::forwarded(stamp.value, splice.ts_forth, receiver.ts_floor);
         receiver.ts_last = seq::later(receiver.ts_last, value);
         let echo =
             timestamps::echo(stamp.echo, splice.ts_back, splice.oldest_receiver, receiver.ts_peer);
@@ -402,7 +404,7 @@ pub fn ingress_from_receiver(pair: &mut Pair, packet: &Packet) -> Verdict {
     let base = seq::shift(splice.a, forwarded);
     let sack = packet.sack.cut(base, forwarded, 0, forwarded, splice.h);
     let timestamps = packet.timestamps.map(|stamp| Timestamps {
-        value: timestamps::forwarded(stamp.value, splice.ts_back, splice.floor_back),
+        value: timestamps::forwarded(stamp.value, splice.ts_back, pair.source.ts_floor),
         echo: timestamps::echo(
             stamp.echo,
             splice.ts_forth,
@@ -461,32 +463,46 @@ pub fn egress(pair: &mut Pair, side: Side, packet: &Packet) -> Verdict {
 fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
     let seq = packet.seq.wrapping_add(pair.source.tx);
     let value = pair.source.ts_last;
+    pair.source.ts_floor = value;
     let timestamps = packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.echo });
     let acked = acknowledge(pair, timestamps, Sack::default());
     if packet.len == 0 && !packet.has(flag::FIN | flag::RST) && seq::before(seq, pair.source.next) {
         pair.source.asks = 1;
     }
-    Packet { seq, len: packet.len, flags: packet.flags, ..acked }
+    let wire = Packet { seq, len: packet.len, flags: packet.flags, ..acked };
+    pair.source.next = seq::later(pair.source.next, wire.end());
+    wire
 }
 
 #[inline(always)]
 fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet) -> Action {
     let at = seq::distance(pair.splice.a_socket, packet.seq);
-    if at + packet.len as i64 > 0 && packet.len > 0 {
-        // Written too early; the socket repeats it.
+    let early = packet.len > 0 && at + packet.len as i64 > 0;
+    if early && at >= 0 && pair.mode() == mode::LIVE {
         return Action::Drop;
     }
-    let place = if at < 0 { at } else { pair.splice.forwarded as i64 + at };
-    if at < 0 {
+    let forwarded = pair.splice.forwarded as i64;
+    // Written before the receiver has everything, whose window is not known to the socket: it asks for
+    // an acknowledgement instead, and is repeated by the socket.
+    let place = if at < 0 { at } else { forwarded + at };
+    let (place, len) = match (early, at < 0) {
+        // A repetition into which what was written too early was merged: there is a gap between.
+        (true, true) => (at, -at as u32),
+        (true, false) => (forwarded - 1, 0),
+        (false, _) => (place, packet.len),
+    };
+    if at < 0 || early {
         // A repetition or a probe: the socket must see the answer.
         pair.receiver.asks = 1;
     }
     let value = pair.receiver.ts_last;
+    pair.receiver.ts_floor = value;
     let wire = Packet {
         seq: seq::shift(pair.splice.a, place),
         ack: packet.ack.wrapping_add(pair.receiver.rx),
         sack: packet.sack.shifted(pair.receiver.rx),
         timestamps: packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.echo }),
+        len,
         ..*packet
     };
     observe_own(&mut pair.receiver, &wire);
