@@ -4,7 +4,7 @@
 //! in their plainest spelling, so that nothing an ill-meaning sender did to them goes further.
 //!
 //! Fields that concern one connection stay on it (RFC 9110 section 7.6.1), and so do those that
-//! `Connection` names, except [`PROTECTED`] ones: a sender must not be able to make the gateway
+//! `Connection` names, except protected ones: a sender must not be able to make the gateway
 //! remove what the other side decides by.
 
 use std::{io::Write, net::IpAddr};

@@ -1,7 +1,7 @@
 //! What the prefix of a request is, and its key.
 //!
 //! Pure logic: [`api`] tells from method and path which API is spoken, [`scanner`] finds the prefix in
-//! a body as it arrives, [`tenant`] checks the caller's own id, [`key`] makes one number of all that.
+//! a body as it arrives, [`tenant`] checks the caller's own id, [`mod@key`] makes one number of all that.
 
 pub mod api;
 pub mod key;
