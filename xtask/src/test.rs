@@ -79,7 +79,8 @@ fn loom(workspace: &Workspace, steps: &mut Steps) {
         // Other flags for the compiler: a build directory of its own, or all would be built twice.
         workspace
             .cargo("test")
-            .args(["--package", "router-ebpf", "--release", "--test", "handover_loom"])
+            .args(["--package", "router-ebpf", "--release"])
+            .args(["--test", "handover_loom", "--test", "splice_loom"])
             .arg("--target-dir")
             .arg(workspace.target.join("loom"))
             .env("RUSTFLAGS", "--cfg loom")
