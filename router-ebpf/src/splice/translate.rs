@@ -508,3 +508,48 @@ fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet) -> Action {
     observe_own(&mut pair.receiver, &wire);
     Action::Pass(wire)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framing::Framing;
+
+    fn live(length: u64) -> Pair {
+        let source = Socket { next: 50, own_window: 1000, own_edge: 1100, ..Socket::default() };
+        let receiver = Socket { peer_edge: 9000, own_ack: 70, ..Socket::default() };
+        let mut pair = Pair::new(source, receiver, 1, 100);
+        pair.word = pair.prepare(100, 500, length, Framing::none()).unwrap().1;
+        pair.receiver.asks = 0;
+        pair
+    }
+
+    fn ack(ack: u32, window: u16) -> Packet {
+        Packet { seq: 70, ack, window, flags: flag::ACK, ..Packet::default() }
+    }
+
+    /// The source may wait for a window with nothing under way.
+    #[test]
+    fn an_acknowledgement_of_the_first_number_reaches_the_source() {
+        let mut pair = live(10);
+        let Action::Forward(peer) = ingress_from_receiver(&mut pair, &ack(500, 2000)).action else {
+            panic!("not forwarded");
+        };
+        assert_eq!((peer.seq, peer.ack), (50, 100));
+    }
+
+    #[test]
+    fn the_last_acknowledgement_tells_both_sides() {
+        let mut pair = live(10);
+        let data = Packet { seq: 100, len: 12, flags: flag::ACK, ..Packet::default() };
+        let verdict = ingress_from_source(&mut pair, &data);
+        assert_eq!(verdict.events, event::ENDED);
+        assert!(matches!(verdict.action, Action::Forward(Packet { seq: 500, len: 10, .. })));
+        let verdict = ingress_from_receiver(&mut pair, &ack(510, 30));
+        assert_eq!(verdict.events, event::QUIET);
+        let Action::Split { socket, peer, zero_window_first } = verdict.action else {
+            panic!("not for both");
+        };
+        assert!(zero_window_first, "or the socket would not believe a smaller window");
+        assert_eq!((socket.ack, peer.ack, pair.mode()), (500, 110, mode::PASS));
+    }
+}
