@@ -282,7 +282,7 @@ impl<'a> Relay<'a> {
             .steer_at_most(self.client, &mut self.upstream, framing, None, idle, true, most)
             .await;
         self.sending.copier.touch();
-        self.account(Direction::Request, &steered.end, steered.bytes);
+        self.account(Direction::Request, &steered);
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
@@ -393,7 +393,7 @@ impl<'a> Relay<'a> {
             ticket.released_by_kernel();
         }
         response.touch();
-        self.account(Direction::Response, &steered.end, steered.bytes);
+        self.account(Direction::Response, &steered);
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
@@ -411,9 +411,9 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn account(&mut self, direction: Direction, end: &SteerEnd, bytes: u64) {
+    fn account(&mut self, direction: Direction, steered: &Steered) {
         let metrics = &self.worker.metrics.sockmap;
-        match end {
+        match &steered.end {
             SteerEnd::Declined(reason) => metrics.fell_back(reason.as_str()),
             SteerEnd::HandedBack(reason) => {
                 metrics.handed_over(direction);
@@ -421,7 +421,10 @@ impl<'a> Relay<'a> {
             }
             _ => metrics.handed_over(direction),
         }
-        metrics.carried(direction, bytes);
+        metrics.carried(direction, steered.bytes);
+        // The engine's own catching up is user space's work.
+        self.worker.metrics.userspace.carried(direction, steered.copied);
+        let bytes = steered.bytes + steered.copied;
         match direction {
             Direction::Request => self.steered_request += bytes,
             Direction::Response => self.steered_response += bytes,
