@@ -16,7 +16,10 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, Step, sockmap::SteerEnd},
+    engine::{
+        Attempts, CarryError, Copier, Step,
+        sockmap::{SteerEnd, Steered},
+    },
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
