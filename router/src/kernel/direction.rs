@@ -144,17 +144,4 @@ impl Direction {
             unsafe { ((*at).framing, (&raw mut (*at).stop).cast::<u64>().read() as u32) };
         Report { bytes: self.redirected(), framing, stop }
     }
-
-    /// Packets redirected since the hand-over.
-    #[cfg(test)]
-    pub(crate) fn packets(&self) -> u32 {
-        // SAFETY: any bytes are valid; a value torn by the program only blurs a statistic.
-        unsafe { (&raw const (*self.0.as_ptr()).skbs).read_volatile() }
-    }
-
-    /// Bytes of retransmissions that were cut off since the source joined.
-    pub(crate) fn repeated(&self) -> u32 {
-        // SAFETY: as above.
-        unsafe { (&raw const (*self.0.as_ptr()).repeated).read_volatile() }
-    }
 }
