@@ -55,42 +55,23 @@ pub fn openai_body(shape: Shape, bytes: usize) -> Vec<u8> {
         text.truncate(size);
         text
     };
-    let mut messages = vec![json!({
-        "role": "system",
-        "content": text(bytes / 16, &[PROSE]),
-    })];
+    let mut messages = vec![Message::new("system", text(bytes / 16, &[PROSE]))];
     let tools: Vec<_> = match shape {
         Shape::Chat => Vec::new(),
         Shape::Agent => (0..bytes / 4096).map(tool).collect(),
     };
-    let size_of = |value: &[Value]| serde_json::to_string(value).map_or(0, |s| s.len());
     let room = bytes - size_of(&tools).min(bytes) - 100;
     let mut used = size_of(&messages);
     for turn in 0.. {
         let size = [120, 700, 300, 1100, 60, 450][turn % 6];
         let next = match (shape, turn % 4) {
-            (Shape::Chat, n) => vec![json!({
-                "role": if n % 2 == 0 { "user" } else { "assistant" },
-                "content": text(size, &[PROSE, PROSE, CODE]),
-            })],
-            (Shape::Agent, 0) => {
-                vec![json!({ "role": "user", "content": text(size, &[PROSE, CODE]) })]
+            (Shape::Chat, n) => {
+                let role = if n % 2 == 0 { "user" } else { "assistant" };
+                vec![Message::new(role, text(size, &[PROSE, PROSE, CODE]))]
             }
-            (Shape::Agent, 3) => {
-                vec![json!({ "role": "assistant", "content": text(size, &[PROSE]) })]
-            }
-            (Shape::Agent, _) => vec![
-                json!({ "role": "assistant", "content": null, "tool_calls": [{
-                    "id": format!("call_{turn}"),
-                    "type": "function",
-                    "function": { "name": "read", "arguments": "{\"path\":\"src/main.rs\"}" },
-                }] }),
-                json!({
-                    "role": "tool",
-                    "tool_call_id": format!("call_{turn}"),
-                    "content": text(size, &[CODE, LOG]),
-                }),
-            ],
+            (Shape::Agent, 0) => vec![Message::new("user", text(size, &[PROSE, CODE]))],
+            (Shape::Agent, 3) => vec![Message::new("assistant", text(size, &[PROSE]))],
+            (Shape::Agent, _) => Message::call(turn, text(size, &[CODE, LOG])).into(),
         };
         used += size_of(&next);
         if used > room {
@@ -101,6 +82,40 @@ pub fn openai_body(shape: Shape, bytes: usize) -> Vec<u8> {
     let tools = (!tools.is_empty()).then_some(tools);
     let request = Request { messages, model: "llama-3.3-70b", stream: true, tools };
     serde_json::to_vec(&request).unwrap_or_default()
+}
+
+fn size_of(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |s| s.len())
+}
+
+/// A message, its keys in the order in which people write them.
+#[derive(Serialize)]
+struct Message {
+    role: &'static str,
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<String>,
+}
+
+impl Message {
+    fn new(role: &'static str, content: String) -> Self {
+        Self { role, content: Some(content), tool_calls: None, tool_call_id: None }
+    }
+
+    /// A call of a tool, and what came of it.
+    fn call(number: usize, output: String) -> [Self; 2] {
+        let id = format!("call_{number}");
+        let calls = json!([{
+            "id": id,
+            "type": "function",
+            "function": { "name": "read", "arguments": "{\"path\":\"src/main.rs\"}" },
+        }]);
+        let call =
+            Self { role: "assistant", content: None, tool_calls: Some(calls), tool_call_id: None };
+        [call, Self { tool_call_id: Some(id), ..Self::new("tool", output) }]
+    }
 }
 
 /// The definition of a function that a model may call.
@@ -127,7 +142,7 @@ fn tool(number: usize) -> Value {
 /// In the order in which SDKs write it.
 #[derive(Serialize)]
 struct Request {
-    messages: Vec<Value>,
+    messages: Vec<Message>,
     model: &'static str,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -135,7 +135,7 @@ pub fn parse_request_from(
     if buf == b"\r" {
         return Ok(None);
     }
-    if *seen == 0 {
+    if *seen <= start {
         early(&buf[start..])?;
     }
     let end = end_of_head(buf, start, seen)

@@ -133,6 +133,13 @@ fn an_empty_line_before_the_request_is_passed_over() {
     let head = head(buf);
     assert_eq!((head.len, head.method_bytes(buf)), (buf.len() - 4, &b"GET"[..]));
     assert_eq!(parse(b"\r"), Ok(None));
+    // A method is no longer because it comes in pieces.
+    let long = format!("\r\n{} / HTTP/1.1\r\nHost: a\r\n\r\n", "M".repeat(40));
+    let mut seen = 0;
+    let limits = Limits::default();
+    let refused_at = (0..=long.len())
+        .find(|&n| parse_request_from(&long.as_bytes()[..n], &mut seen, &limits).is_err());
+    assert_eq!(refused_at, Some(34));
     assert_eq!(refused(b"\r\n\r\nGET / HTTP/1.1\r\n").0, 400);
     assert_eq!(refused(b"\nGET / HTTP/1.1\r\n").0, 400);
 }

@@ -32,8 +32,7 @@
 //!   the body as it is.
 //! - Nothing is looked at deeper than eight levels, and nothing is validated. A body that is not a
 //!   JSON object, or has no text, has its first `PrefixLength` bytes as the prefix (an object up to
-//!   its closing brace). Where JSON turns
-//!   out to be malformed, what was found until then counts.
+//!   its closing brace). Where JSON turns out to be malformed, what was found until then counts.
 //!
 //! The result depends on the bytes alone, not on how they were cut.
 

@@ -389,6 +389,13 @@ fn any_value() -> impl Strategy<Value = String> {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..5)
                 .prop_map(|elements| format!("[{}]", elements.join(","))),
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(|contents| {
+                let messages: Vec<_> = contents
+                    .iter()
+                    .map(|content| format!(r#"{{"role":"user","content":{content}}}"#))
+                    .collect();
+                format!("[{}]", messages.join(","))
+            }),
             proptest::collection::vec((key.clone(), inner), 0..6).prop_map(|members| {
                 let members: Vec<_> =
                     members.iter().map(|(k, v)| format!("\"{k}\" : {v}")).collect();
