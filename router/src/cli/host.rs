@@ -11,13 +11,14 @@ pub(super) struct Finding {
 }
 
 /// Capabilities that matter here, by number (capability.h).
-const CAPABILITIES: [(u32, &str, &str); 5] = [
-    (39, "CAP_BPF", "load kernel programs"),
-    (12, "CAP_NET_ADMIN", "attach them to sockets and interfaces"),
-    (38, "CAP_PERFMON", "let them read kernel memory"),
-    (21, "CAP_SYS_ADMIN", "stands in for the others on old kernels; not needed"),
-    (10, "CAP_NET_BIND_SERVICE", "listen on ports below 1024; not needed for others"),
+const CAPABILITIES: [(u32, &str, &str); 4] = [
+    (39, "CAP_BPF", "to load kernel programs"),
+    (12, "CAP_NET_ADMIN", "to attach them to sockets and interfaces"),
+    (38, "CAP_PERFMON", "to let them read kernel memory"),
+    (BIND_SERVICE, "CAP_NET_BIND_SERVICE", "to listen on ports below 1024"),
 ];
+/// Of the capabilities the one that most gateways do without.
+const BIND_SERVICE: u32 = 10;
 
 /// Everything worth knowing before the engines are tried.
 pub(super) fn findings() -> Vec<Finding> {
@@ -80,8 +81,9 @@ fn capabilities(status: &str) -> impl Iterator<Item = Finding> {
         .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .unwrap_or(0);
     CAPABILITIES.into_iter().map(move |(number, name, what)| {
-        let good = effective >> number & 1 == 1;
-        finding(good, name, format!("{}: {what}", if good { "there" } else { "missing" }))
+        let there = effective >> number & 1 == 1;
+        let said = format!("{} {what}", if there { "there," } else { "missing, needed" });
+        finding(there || number == BIND_SERVICE, name, said)
     })
 }
 
@@ -122,8 +124,8 @@ mod tests {
     #[test]
     fn reads_proc() {
         let good = |status: &str| capabilities(status).map(|found| found.good).collect::<Vec<_>>();
-        assert_eq!(good("Name:\tx\nCapEff:\t000001ffffffffff\n"), [true; 5]);
-        assert_eq!(good("CapEff:\t0000008000001000\n"), [true, true, false, false, false]);
+        assert_eq!(good("Name:\tx\nCapEff:\t000001ffffffffff\n"), [true; 4]);
+        assert_eq!(good("CapEff:\t0000008000001000\n"), [true, true, false, true]);
         let limits = "Max open files            1024                 524288               files\n\
                       Max locked memory         unlimited            unlimited            bytes\n";
         assert_eq!(limit(limits, "Max open files"), Some(1024));
