@@ -60,7 +60,7 @@ pub struct Direction {
     pub last_ns: AtomicU64,
     /// Where the body stands.
     pub framing: Framing,
-    /// Key of the target in the map of sockets.
+    /// Key of the target in the map of targets.
     pub target: u64,
     /// Most bytes to redirect; the skb that would exceed it is passed up.
     pub most: u64,

@@ -29,13 +29,13 @@ const MMAPABLE: u32 = 1 << 10;
 /// `BPF_F_NO_PREALLOC`: an entry takes memory only while it is used.
 const NO_PREALLOC: u32 = 1;
 
-/// Sockets whose skbs this program sees, and that skbs may be redirected to, by socket cookie.
-///
-/// A target needs the program as well: only the sockets that have one wake the kernel's redirect
-/// queue when their send queue has room again; the others are looked at every jiffy.
+/// Sockets whose skbs this program sees, by socket cookie.
 #[map]
-static SOCKETS: SockHash<u64> = SockHash::with_max_entries(1, 0);
-/// The direction whose source a socket is, by socket cookie.
+static SOURCES: SockHash<u64> = SockHash::with_max_entries(1, 0);
+/// Sockets that skbs may be redirected to, by socket cookie. No program is attached.
+#[map]
+static TARGETS: SockHash<u64> = SockHash::with_max_entries(1, 0);
+/// The direction of a source, by socket cookie.
 #[map]
 static SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 /// The steered directions.
@@ -145,7 +145,7 @@ fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
         return Carried::Stop(follow);
     }
     // Until here the framing stands before this skb, which is what user space needs if it gets it.
-    if SOCKETS.redirect_skb(ctx, key, 0) != sk_action::SK_PASS as i64 {
+    if TARGETS.redirect_skb(ctx, key, 0) != sk_action::SK_PASS as i64 {
         return Carried::Stop(stop::NO_TARGET);
     }
     direction.framing = framing;
@@ -298,7 +298,7 @@ fn write_seq_of_target(key: &u64) -> Option<u32> {
     // lookup returns is released on every path.
     unsafe {
         let sk = raw::bpf_map_lookup_elem(
-            (&raw const SOCKETS).cast_mut().cast(),
+            (&raw const TARGETS).cast_mut().cast(),
             (&raw const *key).cast(),
         );
         if sk.is_null() {

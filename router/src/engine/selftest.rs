@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     kernel::{Kernel, MAX_WORKERS},
-    net::{Conn, HangupWatch, SCRATCH, Stream},
+    net::{Conn, HangupWatch, Stream},
 };
 
 /// All steps together may take this long. They take a fraction of a second; a machine that is
@@ -117,7 +117,7 @@ async fn all_steps(kernel: &Arc<Kernel>, engine: &Sockmap) -> Result<(), Failure
     pair.stall(engine).await.map_err(name("a target that does not read"))?;
     pair.finish(engine).await.map_err(name("a source that closes"))?;
     drop(pair);
-    let left = kernel.connections();
+    let left = kernel.sources_in_use();
     if left > 0 {
         return Err(name("leaving the maps")(format!("{left} directions are still in use")));
     }
@@ -137,6 +137,10 @@ impl Pair {
         let (from, source) = connection().await.map_err(|error| error.to_string())?;
         let (to, target) = connection().await.map_err(|error| error.to_string())?;
         Ok(Self { from, to, source, target })
+    }
+
+    async fn steer(&mut self, engine: &Sockmap, framing: &mut Framing) -> Steered {
+        engine.steer(&mut self.from, &mut self.to, framing, None, IDLE, false).await
     }
 
     /// A body that user space carries.
@@ -192,23 +196,22 @@ impl Pair {
         compare(&got, b"body")
     }
 
-    /// While the target does not read, the kernel takes a bounded amount; once it reads, all arrives.
+    /// The kernel stops at the limit of the backlog, and what it holds then arrives.
     async fn stall(&mut self, engine: &Sockmap) -> Result<(), String> {
-        // More than all socket buffers and the backlog hold.
-        let body = payload(8 * 1024 * 1024);
+        // More than both socket buffers and the limit hold.
+        let body = payload(16 * 1024 * 1024);
         let mut framing = Framing::length(body.len() as u64);
         let Self { from, to, source, target } = self;
-        // Small buffers at the far ends keep the step short.
-        let _ = socket2::SockRef::from(&*source).set_send_buffer_size(128 * 1024);
-        let _ = socket2::SockRef::from(&*target).set_recv_buffer_size(256 * 1024);
-        let far = async {
-            let mut sent = 0;
+        // Small buffers keep the step short.
+        let _ = socket2::SockRef::from(&to.stream).set_send_buffer_size(64 * 1024);
+        let _ = socket2::SockRef::from(&from.stream).set_recv_buffer_size(64 * 1024);
+        let _ = socket2::SockRef::from(&*target).set_recv_buffer_size(64 * 1024);
+        let mut sent = 0;
+        // Until the source has no more room: the kernel has stopped taking.
+        let fill_up = async {
             let mut quiet = 0;
-            while quiet < 4 {
+            while quiet < 4 && sent < body.len() {
                 match source.try_write(&body[sent..]) {
-                    Ok(0) => {
-                        return Err("the kernel took 8 MiB for a target that reads nothing".into());
-                    }
                     Ok(n) => (sent, quiet) = (sent + n, 0),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                         quiet += 1;
@@ -217,63 +220,62 @@ impl Pair {
                     Err(error) => return Err(error.to_string()),
                 }
             }
-            let mut got = vec![0; body.len()];
-            let rest = source.write_all(&body[sent..]);
-            let (written, read) = tokio::join!(rest, target.read_exact(&mut got));
-            written.and(read).map_err(|error| error.to_string())?;
-            compare(&got, &body)
+            if sent == body.len() {
+                return Err("the kernel took 16 MiB for a target that reads nothing".to_owned());
+            }
+            Ok(())
         };
-        let (relayed, far) = tokio::join!(relay(engine, from, to, &mut framing), far);
-        far?;
-        if relayed? == 0 {
-            return Err("the kernel carried nothing".into());
+        let mut steering = Box::pin(engine.steer(from, to, &mut framing, None, IDLE, false));
+        let mut fill_up = Box::pin(fill_up);
+        // It may end early, if what was redirected fits into the target's send queue.
+        let mut steered = None;
+        let filled = loop {
+            tokio::select! {
+                // The steering begins first.
+                biased;
+                end = &mut steering, if steered.is_none() => steered = Some(end),
+                filled = &mut fill_up => break filled,
+            }
+        };
+        drop(fill_up);
+        filled?;
+        // What the kernel holds arrives once the target reads.
+        let mut got = Vec::new();
+        let mut buffer = vec![0; 64 * 1024];
+        while steered.is_none_or(|steered| (got.len() as u64) < steered.bytes) {
+            tokio::select! {
+                end = &mut steering, if steered.is_none() => steered = Some(end),
+                n = target.read(&mut buffer) => {
+                    got.extend_from_slice(&buffer[..n.map_err(|error| error.to_string())?]);
+                }
+            }
         }
+        let steered = steered.expect("the loop's condition");
+        drop(steering);
+        expect(&steered, SteerEnd::HandedBack(HandBack::Backlog), steered.bytes)?;
+        compare(&got, &body[..steered.bytes as usize])?;
+        // The rest waits for user space.
+        let rest = &body[got.len()..sent];
+        fill(from, rest.len()).await?;
+        compare(&from.input, rest)?;
+        from.input.clear();
         Ok(())
     }
 
     /// A FIN ends a body of unknown length, and leaves the target usable.
     async fn finish(&mut self, engine: &Sockmap) -> Result<(), String> {
         let mut framing = Framing::until_close();
-        let Self { from, to, source, target } = self;
-        let far = async {
-            source.write_all(b"last").await?;
-            let mut got = [0; 4];
-            target.read_exact(&mut got).await?;
-            source.shutdown().await.map(|()| got)
-        };
-        let steering = engine.steer(from, to, &mut framing, None, IDLE, false);
-        let (steered, got) = tokio::join!(steering, far);
-        compare(&got.map_err(|error| error.to_string())?, b"last")?;
-        expect(&steered, SteerEnd::SourceClosed, 4)?;
+        self.source.write_all(b"last").await.map_err(|error| error.to_string())?;
+        fill(&mut self.from, 4).await?;
+        self.from.input.clear();
+        self.source.shutdown().await.map_err(|error| error.to_string())?;
+        let steered = self.steer(engine, &mut framing).await;
+        expect(&steered, SteerEnd::SourceClosed, 0)?;
         self.to.stream.write_all(b"after").await.map_err(|error| error.to_string())?;
         let mut got = [0; 5];
         self.target.read_exact(&mut got).await.map_err(|error| error.to_string())?;
         compare(&got, b"after")
     }
-}
-
-/// Carries a body with the engine, and by hand what it hands back. Returns the kernel's share.
-async fn relay(
-    engine: &Sockmap,
-    from: &mut Conn,
-    to: &mut Conn,
-    framing: &mut Framing,
-) -> Result<u64, String> {
-    let mut carried = 0;
-    while !framing.is_done() {
-        let steered = engine.steer(from, to, framing, None, IDLE, false).await;
-        carried += steered.bytes;
-        match steered.end {
-            SteerEnd::Ended => break,
-            SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {}
-            end => return Err(format!("ended with {end:?}")),
-        }
-        fill(from, 1).await?;
-        let n = framing.advance(&from.input).map_err(|error| error.to_string())?;
-        let bytes = from.input.split_to(n);
-        to.stream.write_all(&bytes).await.map_err(|error| error.to_string())?;
-    }
-    Ok(carried)
 }
 
 async fn connection() -> std::io::Result<(Conn, TcpStream)> {
@@ -284,10 +286,10 @@ async fn connection() -> std::io::Result<(Conn, TcpStream)> {
     Ok((Conn::new(Stream::new(near.into_std()?)?), far))
 }
 
-/// Reads until the connection's input holds at least `length` bytes.
+/// Reads until the connection's input holds `length` bytes.
 async fn fill(conn: &mut Conn, length: usize) -> Result<(), String> {
     while conn.input.len() < length {
-        match poll_fn(|cx| conn.poll_fill(cx, length.max(SCRATCH))).await {
+        match poll_fn(|cx| conn.poll_fill(cx, length)).await {
             Ok(0) => return Err("the connection ended early".into()),
             Ok(_) => {}
             Err(error) => return Err(error.to_string()),

@@ -16,10 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{
-        Attempts, CarryError, Copier, Step,
-        sockmap::{SteerEnd, Steered},
-    },
+    engine::{Attempts, CarryError, Copier, Step, sockmap::SteerEnd},
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
@@ -285,7 +282,7 @@ impl<'a> Relay<'a> {
             .steer_at_most(self.client, &mut self.upstream, framing, None, idle, true, most)
             .await;
         self.sending.copier.touch();
-        self.account(Direction::Request, &steered);
+        self.account(Direction::Request, &steered.end, steered.bytes);
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
@@ -396,7 +393,7 @@ impl<'a> Relay<'a> {
             ticket.released_by_kernel();
         }
         response.touch();
-        self.account(Direction::Response, &steered);
+        self.account(Direction::Response, &steered.end, steered.bytes);
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
@@ -414,9 +411,9 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn account(&mut self, direction: Direction, steered: &Steered) {
+    fn account(&mut self, direction: Direction, end: &SteerEnd, bytes: u64) {
         let metrics = &self.worker.metrics.sockmap;
-        match &steered.end {
+        match end {
             SteerEnd::Declined(reason) => metrics.fell_back(reason.as_str()),
             SteerEnd::HandedBack(reason) => {
                 metrics.handed_over(direction);
@@ -424,10 +421,7 @@ impl<'a> Relay<'a> {
             }
             _ => metrics.handed_over(direction),
         }
-        metrics.carried(direction, steered.bytes);
-        // The engine's own catching up is user space's work.
-        self.worker.metrics.userspace.carried(direction, steered.copied);
-        let bytes = steered.bytes + steered.copied;
+        metrics.carried(direction, bytes);
         match direction {
             Direction::Request => self.steered_request += bytes,
             Direction::Response => self.steered_response += bytes,

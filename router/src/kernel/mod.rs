@@ -42,8 +42,8 @@ const QUEUE: u32 = 65_536;
 /// How much the kernel programs may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Connections that may be steered; each takes 128 bytes of kernel memory. A connection counts
-    /// from its first steering until it closes.
+    /// Connections that may be sources of steered bodies; each takes 128 bytes of kernel memory. A
+    /// connection counts from its first steering until it closes.
     pub directions: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
@@ -91,9 +91,10 @@ impl LoadError {
 
 /// The loaded programs and their maps, shared by all threads. Dropping it unloads them.
 pub struct Kernel {
-    // Holds the program, which is attached to the map of sockets as long as that lives.
+    // Holds the program, which is attached to the map of sources as long as that lives.
     ebpf: Mutex<Ebpf>,
-    sockets: OwnedFd,
+    sources: OwnedFd,
+    targets: OwnedFd,
     slots: OwnedFd,
     events: OwnedFd,
     directions: Mapping<layout::Direction>,
@@ -125,9 +126,11 @@ impl Kernel {
         }
         let offsets = Offsets::of_kernel()?;
 
+        let sockets = options.directions.saturating_mul(2);
         let verbose = tracing::enabled!(target: "atalho_ebpf", tracing::Level::DEBUG);
         let mut ebpf = EbpfLoader::new()
-            .map_max_entries("SOCKETS", options.directions)
+            .map_max_entries("SOURCES", options.directions)
+            .map_max_entries("TARGETS", sockets)
             .map_max_entries("SLOTS", options.directions)
             .map_max_entries("DIRECTIONS", options.directions)
             .map_max_entries("IN_FLIGHT", options.counters)
@@ -154,7 +157,8 @@ impl Kernel {
         // SAFETY: as above.
         let in_flight = unsafe { Mapping::new(&in_flight, options.counters) }.map_err(mapping)?;
         Ok(Arc::new(Self {
-            sockets: fd("SOCKETS")?,
+            sources: fd("SOURCES")?,
+            targets: fd("TARGETS")?,
             slots: fd("SLOTS")?,
             events: fd("EVENTS")?,
             directions,
@@ -171,8 +175,8 @@ impl Kernel {
         (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
     }
 
-    /// Connections that have been steered and are still open.
-    pub fn connections(&self) -> usize {
+    /// Connections that are sources of steered bodies, or have been and are still open.
+    pub fn sources_in_use(&self) -> usize {
         self.used.in_use()
     }
 
@@ -227,34 +231,41 @@ impl Kernel {
         self.used.take(Instant::now())
     }
 
-    /// Lets the program see a socket's packets, counted in the direction's word from now on, and
-    /// lets packets be redirected to it.
+    /// Lets the program see a socket's packets, and counts them in its direction's word from now on.
     ///
     /// # Errors
     /// `EOPNOTSUPP` when the connection is not (or no longer) established. The direction is then
     /// still the caller's.
-    pub(crate) fn join(
+    pub(crate) fn join_source(
         &self,
         cookie: u64,
         socket: BorrowedFd<'_>,
         direction: u32,
     ) -> io::Result<()> {
         sys::update(&self.slots, &cookie, &direction, Update::New)?;
-        sys::insert_socket(&self.sockets, cookie, socket, Update::New).inspect_err(|_| {
+        sys::insert_socket(&self.sources, cookie, socket, Update::New).inspect_err(|_| {
             let _ = sys::delete(&self.slots, &cookie);
         })
     }
 
-    /// Makes the program pass all packets of a socket, and returns its direction for others to use.
-    pub(crate) fn leave(&self, cookie: u64, direction: u32) {
+    /// Makes the program pass all packets of a source, and returns its direction for others to use.
+    pub(crate) fn leave_source(&self, cookie: u64, direction: u32) {
         // The socket itself leaves its map when it closes; taken out before, it could lose bytes.
         let _ = sys::delete(&self.slots, &cookie);
         self.used.give_back(direction, Instant::now());
     }
 
-    /// Returns a direction whose socket did not join.
+    /// Returns a direction whose source did not join.
     pub(crate) fn return_direction(&self, direction: u32) {
         self.used.give_back(direction, Instant::now());
+    }
+
+    /// Lets packets be redirected to a socket.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` when the connection is not (or no longer) established.
+    pub(crate) fn join_target(&self, cookie: u64, socket: BorrowedFd<'_>) -> io::Result<()> {
+        sys::insert_socket(&self.targets, cookie, socket, Update::New)
     }
 }
 
@@ -285,11 +296,11 @@ impl Offsets {
 
 fn attach(ebpf: &mut Ebpf) -> Result<(), LoadError> {
     let refused = |what| move |error: String| LoadError::Refused { what, error };
-    let sockets = {
-        let map = ebpf.map("SOCKETS").ok_or_else(|| refused("finding a map")("SOCKETS".into()))?;
+    let sources = {
+        let map = ebpf.map("SOURCES").ok_or_else(|| refused("finding a map")("SOURCES".into()))?;
         let map: aya::maps::SockHash<_, u64> = map
             .try_into()
-            .map_err(|error: MapError| refused("using the map of sockets")(error.to_string()))?;
+            .map_err(|error: MapError| refused("using the map of sources")(error.to_string()))?;
         map.fd().try_clone().map_err(LoadError::refused("duplicating a map's descriptor"))?
     };
     let program: &mut SkSkb = ebpf
@@ -299,7 +310,7 @@ fn attach(ebpf: &mut Ebpf) -> Result<(), LoadError> {
         .map_err(|error: ProgramError| refused("using the program")(error.to_string()))?;
     program.load().map_err(|error| refused("loading the program")(with_sources(&error)))?;
     program
-        .attach(&sockets)
+        .attach(&sources)
         .map(|_| ())
         .map_err(|error| refused("attaching the program")(with_sources(&error)))
 }

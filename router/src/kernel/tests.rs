@@ -15,7 +15,7 @@ fn kernel() -> Option<Arc<Kernel>> {
 #[test]
 fn loads_and_unloads() {
     let Some(kernel) = kernel() else { return };
-    assert_eq!(kernel.connections(), 0);
+    assert_eq!(kernel.sources_in_use(), 0);
     let (_, stride, count) = kernel.counters();
     assert_eq!((stride, count), (64, 16));
 }

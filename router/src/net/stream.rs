@@ -127,43 +127,6 @@ impl Stream {
         Ok(n)
     }
 
-    /// Copies what is queued now, without taking it.
-    ///
-    /// # Errors
-    /// As `recv(2)`; `WouldBlock` when nothing is queued.
-    pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.io().get_ref().peek(buf) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// Writes what the socket takes now, without waiting. After a short count,
-    /// [`Stream::poll_writable`] waits for room.
-    ///
-    /// # Errors
-    /// As `write(2)`.
-    pub fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let mut n = 0;
-        while n < buf.len() {
-            match self.io().try_io(Interest::WRITABLE, |mut io| io.write(&buf[n..])) {
-                Ok(more) => n += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        self.written += n as u64;
-        Ok(n)
-    }
-
-    /// Waits until the socket takes bytes again, or is broken.
-    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.io().poll_write_ready(cx).map_ok(|_| ())
-    }
-
     /// Waits until there is something to read, a FIN and an error included, and takes no bytes.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {

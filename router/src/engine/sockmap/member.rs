@@ -5,18 +5,8 @@ use std::{io, os::fd::AsFd, sync::Arc};
 use super::{Decline, tcp};
 use crate::{
     kernel::{Direction, Kernel},
-    net::Conn,
+    net::{Conn, with_scratch},
 };
-
-/// The receive buffer of a member, in bytes.
-///
-/// Left to itself it grows to many megabytes, because the kernel takes redirecting for reading. It
-/// bounds what a stalled client costs, and [`super::take_over`] forwards all that it holds at once.
-/// Much smaller than this, it would hold too few of the 64 KiB packets of a peer on the same machine
-/// for their acknowledgements to keep the window open.
-pub(super) const RECEIVE_BUFFER: usize = 1024 * 1024;
-/// The send buffer of a member, in bytes.
-const SEND_BUFFER: usize = 1024 * 1024;
 
 /// A connection's place in the kernel's maps; leaves them when dropped.
 ///
@@ -24,94 +14,155 @@ const SEND_BUFFER: usize = 1024 * 1024;
 pub struct Membership {
     kernel: Arc<Kernel>,
     cookie: u64,
+    source: Option<Source>,
+    target: Option<Target>,
+}
+
+/// The connection's bytes can be redirected.
+#[derive(Clone, Copy)]
+struct Source {
     direction: u32,
     /// Stream bytes that had been read when the program began to count.
     read: u64,
+}
+
+/// The connection can be redirected to.
+#[derive(Clone, Copy)]
+struct Target {
     /// What [`tcp::queued_in_all`] is ahead of the bytes written.
     offset: u64,
+}
+
+/// Why a connection cannot be a source now.
+pub(super) enum NoSource {
+    /// User space carries on.
+    Declined(Decline),
+    /// The connection is broken.
+    Broken,
 }
 
 impl std::fmt::Debug for Membership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Membership")
             .field("cookie", &self.cookie)
-            .field("direction", &self.direction)
-            .finish_non_exhaustive()
+            .field("source", &self.source.is_some())
+            .field("target", &self.target.is_some())
+            .finish()
     }
 }
 
 impl Membership {
-    /// Makes the connection a member, if it is not one.
-    ///
-    /// From this moment on the program sees every byte that this process has not read. Packets that
-    /// are in the socket's queue by now wait there for the kick; the first one may have been read in
-    /// part, and the program cuts off that part.
-    pub(super) fn join<'a>(
-        kernel: &Arc<Kernel>,
-        conn: &'a mut Conn,
-        worker: u32,
-    ) -> Result<&'a mut Self, Decline> {
+    /// The membership of a connection, which at first is of neither map.
+    fn of<'a>(kernel: &Arc<Kernel>, conn: &'a mut Conn) -> io::Result<&'a mut Self> {
         if conn.sockmap.is_none() {
-            let member = Self::new(kernel, conn, worker)?;
-            conn.sockmap = Some(Box::new(member));
+            let cookie = tcp::cookie(&conn.stream)?;
+            let kernel = Arc::clone(kernel);
+            conn.sockmap = Some(Box::new(Self { kernel, cookie, source: None, target: None }));
         }
         Ok(conn.sockmap.as_mut().expect("just set"))
     }
 
-    fn new(kernel: &Arc<Kernel>, conn: &Conn, worker: u32) -> Result<Self, Decline> {
-        let cookie = tcp::cookie(&conn.stream).map_err(declined)?;
-        tcp::bound_buffers(&conn.stream, RECEIVE_BUFFER, SEND_BUFFER).map_err(declined)?;
-        let queued = tcp::queued_in_all(&conn.stream).map_err(declined)?;
-        let direction = kernel.take_direction().ok_or(Decline::NoRoom)?;
-        kernel.direction(direction).prepare(worker);
-        if let Err(error) = kernel.join(cookie, conn.stream.as_fd(), direction) {
-            kernel.return_direction(direction);
+    /// Makes the connection a target, if it is not one. Returns its key.
+    pub(super) fn target(kernel: &Arc<Kernel>, conn: &mut Conn) -> Result<u64, Decline> {
+        let member = Self::of(kernel, conn).map_err(declined)?;
+        let cookie = member.cookie;
+        if member.target.is_none() {
+            kernel.join_target(cookie, conn.stream.as_fd()).map_err(declined)?;
+            let queued = tcp::queued_in_all(&conn.stream).map_err(declined)?;
+            // May wrap: only the difference is used, likewise wrapping.
+            let offset = queued.wrapping_sub(conn.stream.bytes_written());
+            conn.sockmap.as_mut().expect("a member").target = Some(Target { offset });
+        }
+        Ok(cookie)
+    }
+
+    /// Makes the connection a source, if it is not one. Returns its direction.
+    ///
+    /// The program must see every byte from some point of the stream on. The packets that it will
+    /// see are those that user space has not begun to read: hence nothing may be left in the
+    /// socket's queue that is half read, which reading until nothing is left makes sure of. What
+    /// arrives between that and the insertion waits in the queue until the kick.
+    pub(super) fn source(
+        kernel: &Arc<Kernel>,
+        conn: &mut Conn,
+        worker: u32,
+    ) -> Result<Direction, NoSource> {
+        let declined = |error| NoSource::Declined(declined(error));
+        let member = Self::of(kernel, conn).map_err(declined)?;
+        if let Some(source) = member.source {
+            return Ok(kernel.direction(source.direction));
+        }
+        let cookie = member.cookie;
+        read_rest(conn)?;
+        let index = kernel.take_direction().ok_or(NoSource::Declined(Decline::NoRoom))?;
+        let direction = kernel.direction(index);
+        direction.prepare(worker);
+        if let Err(error) = kernel.join_source(cookie, conn.stream.as_fd(), index) {
+            kernel.return_direction(index);
             return Err(declined(error));
         }
+        let source = Source { direction: index, read: conn.stream.bytes_read() };
+        conn.sockmap.as_mut().expect("a member").source = Some(source);
         tcp::kick(&conn.stream);
-        Ok(Self {
-            kernel: Arc::clone(kernel),
-            cookie,
-            direction,
-            read: conn.stream.bytes_read(),
-            // May wrap: only the difference is used, likewise wrapping.
-            offset: queued.wrapping_sub(conn.stream.bytes_written()),
-        })
+        Ok(direction)
     }
 
-    /// The connection's key in the maps.
-    pub(super) fn key(&self) -> u64 {
-        self.cookie
+    /// Stream bytes read, or carried by the kernel, since the program began to count.
+    pub(super) fn read_since_joined(conn: &Conn) -> Option<u64> {
+        let source = conn.sockmap.as_ref()?.source?;
+        Some(conn.stream.bytes_read() - source.read)
     }
 
-    /// The direction that has the connection as its source.
-    pub(super) fn direction(&self) -> Direction {
-        self.kernel.direction(self.direction)
-    }
-
-    /// Its index.
-    pub(super) fn index(&self) -> u32 {
-        self.direction
-    }
-
-    /// Of the stream's bytes that have been read (or carried by the kernel), how many the program has
-    /// counted.
-    pub(super) fn counted(&self, bytes_read: u64) -> u64 {
-        bytes_read - self.read
+    /// The index of the connection's direction.
+    pub(super) fn direction_index(conn: &Conn) -> Option<u32> {
+        Some(conn.sockmap.as_ref()?.source?.direction)
     }
 
     /// Bytes that are counted as written but have not reached the socket's send queue.
     pub(super) fn backlog(conn: &Conn) -> io::Result<u64> {
-        let Some(member) = &conn.sockmap else { return Ok(0) };
+        let Some(target) = conn.sockmap.as_ref().and_then(|member| member.target) else {
+            return Ok(0);
+        };
         let queued = tcp::queued_in_all(&conn.stream)?;
-        Ok(conn.stream.bytes_written().wrapping_add(member.offset).wrapping_sub(queued))
+        Ok(conn.stream.bytes_written().wrapping_add(target.offset).wrapping_sub(queued))
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.kernel.leave(self.cookie, self.direction);
+        if let Some(source) = self.source {
+            self.kernel.leave_source(self.cookie, source.direction);
+        }
     }
+}
+
+/// Reads until nothing is left; what was there goes to the connection's input, and user space must
+/// forward it first.
+fn read_rest(conn: &mut Conn) -> Result<(), NoSource> {
+    let mut empty = true;
+    loop {
+        let result = with_scratch(|scratch| {
+            let n = conn.stream.try_read(scratch)?;
+            conn.input.extend_from_slice(&scratch[..n]);
+            Ok(n)
+        });
+        match result {
+            // A FIN: it will be seen again.
+            Ok(0) => break,
+            Ok(_) => {
+                // More than a scratch buffer's worth at once is left to ordinary reading, which
+                // minds how much it may hold.
+                empty = false;
+                break;
+            }
+            Err(error) if io::Error::kind(&error) == io::ErrorKind::WouldBlock => {
+                return Ok(());
+            }
+            Err(_) => return Err(NoSource::Broken),
+        }
+    }
+    let reason = if empty { Decline::NotEstablished } else { Decline::Unread };
+    Err(NoSource::Declined(reason))
 }
 
 fn declined(error: io::Error) -> Decline {

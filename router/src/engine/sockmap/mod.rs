@@ -4,7 +4,6 @@
 
 mod drain;
 mod member;
-mod take_over;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -31,9 +30,9 @@ use tokio::{
 };
 
 pub use self::member::Membership;
-use self::take_over::{Ahead, Missed};
+use self::member::NoSource;
 use crate::{
-    kernel::{Direction, Kernel, Report},
+    kernel::{Body, Direction, Kernel, Report},
     net::{Conn, HangupWatch, Side, Watched},
 };
 
@@ -79,8 +78,6 @@ struct Inner {
 pub struct Steered {
     /// Bytes that the kernel carried; already counted in both streams.
     pub bytes: u64,
-    /// Bytes that the engine itself read and wrote to catch up with the source.
-    pub copied: u64,
     /// Whether the kernel released the in-flight counter; else it is still the caller's.
     pub released: bool,
     /// How it ended.
@@ -95,7 +92,8 @@ pub enum SteerEnd {
     Ended,
     /// User space carries on from where `framing` stands now.
     HandedBack(HandBack),
-    /// Nothing was steered, user space carries on from where `framing` stands now.
+    /// Nothing was steered, user space carries on. Bytes that had arrived meanwhile may be in the
+    /// source's `input`.
     Declined(Decline),
     /// The source closed its sending side before the end (or at it, when closing is the end).
     SourceClosed,
@@ -129,7 +127,7 @@ pub enum HandBack {
 /// Why a body was not steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decline {
-    /// The source sends faster than the engine could catch up, or the rest of the body is here.
+    /// More bytes had arrived before the hand-over: try again once they are forwarded.
     Unread,
     /// One of the sockets is no longer in the established state.
     NotEstablished,
@@ -187,10 +185,10 @@ impl Sockmap {
 
     /// Lets the kernel carry bytes from `from` to `to` until the body ends or something else happens.
     ///
-    /// Everything read from `from` must have been written to `to` in full, and the source's `input`
-    /// be empty. `release` is the slot of the in-flight counter that the kernel releases with the
-    /// last byte. `idle` limits how long nothing may move. With `watch_target`, it also ends when
-    /// `to` becomes readable (a server that answers early).
+    /// Everything read from `from` must have been written to `to` in full. `release` is the slot of
+    /// the in-flight counter that the kernel releases with the last byte. `idle` limits how long
+    /// nothing may move. With `watch_target`, it also ends when `to` becomes readable (a server that
+    /// answers early).
     ///
     /// Dropping the future leaves all consistent, provided that both connections are dropped next:
     /// an in-flight counter is then the caller's in every case.
@@ -206,7 +204,7 @@ impl Sockmap {
         self.steer_at_most(from, to, framing, release, idle, watch_target, u64::MAX).await
     }
 
-    /// As [`Sockmap::steer`], for a body of which the engine may carry `most` bytes: for those of
+    /// As [`Sockmap::steer`], for a body of which the kernel may carry `most` bytes: for those of
     /// unknown length that have a limit. User space gets what would exceed it.
     #[expect(
         clippy::too_many_arguments,
@@ -222,75 +220,14 @@ impl Sockmap {
         watch_target: bool,
         most: u64,
     ) -> Steered {
-        let mut steered = Steered { bytes: 0, copied: 0, released: false, end: SteerEnd::Ended };
         if framing.is_done() {
-            return steered;
+            return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
         }
-        let watches = (self.inner.watch.watch(&from.stream), self.inner.watch.watch(&to.stream));
-        let (Ok(source), Ok(target)) = watches else {
-            return Steered { end: SteerEnd::Declined(Decline::System), ..steered };
+        let mut handed = match self.hand_over(from, to, framing, release, most) {
+            Ok(handed) => handed,
+            Err(end) => return Steered { bytes: 0, released: false, end },
         };
-        let watches = Watches { source, target };
-        let mut handed_back = None;
-        let mut ahead = Ahead::default();
-        steered.end = loop {
-            let release = release.filter(|_| !steered.released);
-            ahead.most = most - steered.bytes;
-            match self.take_over(from, to, framing, release, &mut ahead) {
-                Ok(handed) => {
-                    if from.stream.set_reading(false).is_err() {
-                        break SteerEnd::SourceBroken;
-                    }
-                    let end = self
-                        .follow(
-                            from,
-                            to,
-                            framing,
-                            handed,
-                            &watches,
-                            idle,
-                            watch_target,
-                            &mut steered,
-                        )
-                        .await;
-                    if end != SteerEnd::HandedBack(HandBack::Backlog) {
-                        break end;
-                    }
-                    // A target that keeps up is worth another go at once.
-                    handed_back = Some(end);
-                }
-                Err(Missed::TargetFull) => {
-                    if let Some(end) = watches.writable(&self.inner, to, idle).await {
-                        break end;
-                    }
-                }
-                Err(Missed::Declined(reason)) => {
-                    break handed_back.unwrap_or(SteerEnd::Declined(reason));
-                }
-                Err(Missed::Ended(end)) => break end,
-            }
-        };
-        steered.copied = ahead.copied;
-        if self.settle(from, &mut ahead).is_err() || from.stream.set_reading(true).is_err() {
-            steered.end = SteerEnd::SourceBroken;
-        }
-        steered
-    }
-
-    /// Waits for the end of one hand-over, and takes back.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one steering")]
-    async fn follow(
-        &self,
-        from: &mut Conn,
-        to: &mut Conn,
-        framing: &mut Framing,
-        mut handed: HandedOver<'_>,
-        watches: &Watches,
-        idle: Duration,
-        watch_target: bool,
-        steered: &mut Steered,
-    ) -> SteerEnd {
-        let woken = handed.wait(to, watches, idle, watch_target).await;
+        let woken = handed.wait(to, idle, watch_target).await;
         if matches!(woken, Woken::Source(Side::Closed)) {
             // The hang-up is seen before the program has looked at the packet that brought it.
             tcp::kick(&from.stream);
@@ -298,49 +235,68 @@ impl Sockmap {
         if handed.direction.take_back() {
             tcp::kick(&from.stream);
         }
-        handed.discard_kept(from);
         let report = handed.direction.report();
-        steered.released |= handed.settle();
-        steered.bytes += report.bytes;
+        let released = handed.settle();
         from.stream.count_steered(report.bytes, 0);
         to.stream.count_steered(0, report.bytes);
         *framing = report.framing;
+
+        let mut end = ending(&woken, &report);
+        let drain = !matches!(end, SteerEnd::TargetGone | SteerEnd::Idle);
+        if drain && let Err(failed) = self.drain(to, &handed.target, idle).await {
+            end = if end == SteerEnd::SourceBroken { end } else { failed };
+        }
         drop(handed);
-
-        let end = ending(&woken, &report);
-        if matches!(end, SteerEnd::TargetGone | SteerEnd::Idle) {
-            return end;
+        if from.stream.set_reading(true).is_err() {
+            end = SteerEnd::SourceBroken;
         }
-        match self.drain(to, &watches.target, idle).await {
-            Err(failed) if end != SteerEnd::SourceBroken => failed,
-            _ => end,
-        }
+        Steered { bytes: report.bytes, released, end }
     }
-}
 
-/// Hang-ups of both connections.
-struct Watches {
-    source: Watched,
-    target: Watched,
-}
-
-impl Watches {
-    /// Waits until the target takes bytes, or for what ends the steering before that.
-    async fn writable(&self, inner: &Inner, to: &Conn, idle: Duration) -> Option<SteerEnd> {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle));
-        std::future::poll_fn(|cx| {
-            if inner.poll_target_gone(&self.target, cx).is_ready() {
-                return Poll::Ready(Some(SteerEnd::TargetGone));
-            }
-            if self.source.poll_broken(cx).is_ready() {
-                return Poll::Ready(Some(SteerEnd::SourceBroken));
-            }
-            if to.stream.poll_writable(cx).is_ready() {
-                return Poll::Ready(None);
-            }
-            timer.as_mut().poll(cx).map(|()| Some(SteerEnd::Idle))
-        })
-        .await
+    fn hand_over(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &Framing,
+        release: Option<u32>,
+        most: u64,
+    ) -> Result<HandedOver<'_>, SteerEnd> {
+        debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
+        let inner = &*self.inner;
+        let target = Membership::target(&inner.kernel, to).map_err(SteerEnd::Declined)?;
+        let direction = Membership::source(&inner.kernel, from, inner.worker).map_err(
+            |reason| match reason {
+                NoSource::Declined(reason) => SteerEnd::Declined(reason),
+                NoSource::Broken => SteerEnd::SourceBroken,
+            },
+        )?;
+        let system = |_| SteerEnd::Declined(Decline::System);
+        let index = Membership::direction_index(from).expect("a source");
+        let forwarded = Membership::read_since_joined(from).expect("a source");
+        let body = Body {
+            framing: *framing,
+            target,
+            release,
+            most,
+            backlog_limit: inner.settings.backlog_bytes,
+        };
+        let source_watch = inner.watch.watch(&from.stream).map_err(system)?;
+        let target_watch = inner.watch.watch(&to.stream).map_err(system)?;
+        if !direction.hand_over(forwarded, &body, tcp::now_ns()) {
+            return Err(SteerEnd::Declined(Decline::Unread));
+        }
+        let handed = HandedOver {
+            inner,
+            direction,
+            index,
+            release,
+            source: source_watch,
+            target: target_watch,
+            armed: true,
+        };
+        // From here on `handed` takes the direction back when it is dropped.
+        from.stream.set_reading(false).map_err(|_| SteerEnd::SourceBroken)?;
+        Ok(handed)
     }
 }
 
@@ -361,31 +317,23 @@ struct HandedOver<'a> {
     direction: Direction,
     index: u32,
     release: Option<u32>,
+    source: Watched,
+    target: Watched,
     armed: bool,
-    /// Bytes at the front of the source's receive queue that have been forwarded already.
-    kept: usize,
 }
 
 impl HandedOver<'_> {
     /// Waits until the program stops, one of the connections hangs up, or nothing has moved for
     /// `idle`.
-    async fn wait(
-        &mut self,
-        to: &Conn,
-        watches: &Watches,
-        idle: Duration,
-        watch_target: bool,
-    ) -> Woken {
+    async fn wait(&mut self, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
         let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(LOOK)));
-        std::future::poll_fn(|cx| self.poll(cx, to, watches, idle, watch_target, timer.as_mut()))
-            .await
+        std::future::poll_fn(|cx| self.poll(cx, to, idle, watch_target, timer.as_mut())).await
     }
 
     fn poll(
         &self,
         cx: &mut Context<'_>,
         to: &Conn,
-        watches: &Watches,
         idle: Duration,
         watch_target: bool,
         mut timer: std::pin::Pin<&mut Sleep>,
@@ -395,10 +343,10 @@ impl HandedOver<'_> {
         if !self.direction.redirects() {
             return Poll::Ready(Woken::Stopped);
         }
-        if let Poll::Ready(side) = watches.source.poll(cx) {
+        if let Poll::Ready(side) = self.source.poll(cx) {
             return Poll::Ready(Woken::Source(side));
         }
-        if self.inner.poll_target_gone(&watches.target, cx).is_ready() {
+        if self.inner.poll_target_gone(&self.target, cx).is_ready() {
             return Poll::Ready(Woken::TargetGone);
         }
         if watch_target && to.stream.poll_readable(cx).is_ready() {

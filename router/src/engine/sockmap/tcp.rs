@@ -7,10 +7,6 @@ const SIOCOUTQ: libc::c_ulong = 0x5411;
 /// Offset of `tcpi_bytes_acked` in `struct tcp_info`, in 64-bit words; part of the kernel's interface
 /// since 4.1.
 const BYTES_ACKED: usize = 15;
-/// Offset of `tcpi_rcv_mss` in bytes: the longest segment that the peer has sent.
-const SEGMENT: usize = 20;
-/// Offset of `tcpi_rcv_wnd` in bytes; since 6.2.
-const RECEIVE_WINDOW: usize = 232;
 
 /// A number that no other socket of this machine has had since it started.
 pub(super) fn cookie(socket: &impl AsRawFd) -> io::Result<u64> {
@@ -47,18 +43,6 @@ pub(super) fn queued_in_all(socket: &impl AsRawFd) -> io::Result<u64> {
 }
 
 fn acknowledged(socket: &impl AsRawFd) -> io::Result<u64> {
-    Ok(info(socket)?[BYTES_ACKED])
-}
-
-/// Whether the window last offered to the peer is too small for it to send.
-pub(super) fn window_is_shut(socket: &impl AsRawFd) -> bool {
-    let Ok(info) = info(socket) else { return false };
-    let field = |at: usize| (info[at / 8] >> (at % 8 * 8)) as u32;
-    field(RECEIVE_WINDOW) < 2 * field(SEGMENT)
-}
-
-/// `struct tcp_info`, in 64-bit words; zero where the kernel has no more.
-fn info(socket: &impl AsRawFd) -> io::Result<[u64; 32]> {
     let mut info = [0u64; 32];
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the buffer has the length that the call is told.
@@ -71,7 +55,7 @@ fn info(socket: &impl AsRawFd) -> io::Result<[u64; 32]> {
             &mut length,
         )
     };
-    if rc == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
+    if rc == 0 { Ok(info[BYTES_ACKED]) } else { Err(io::Error::last_os_error()) }
 }
 
 fn send_queue(socket: &impl AsRawFd) -> io::Result<u64> {
@@ -79,29 +63,6 @@ fn send_queue(socket: &impl AsRawFd) -> io::Result<u64> {
     // SAFETY: the request writes an int.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCOUTQ, &mut waiting) };
     if rc == 0 { Ok(waiting.max(0) as u64) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Bounds both buffers, in bytes, whatever the system's limits.
-///
-/// The kernel grants twice what is asked for, because it counts its own needs in.
-pub(super) fn bound_buffers(socket: &impl AsRawFd, receive: usize, send: usize) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, receive / 2)?;
-    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, send / 2)
-}
-
-fn set(
-    socket: &impl AsRawFd,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: usize,
-) -> io::Result<()> {
-    let value = value as libc::c_int;
-    let length = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the value has the length that the call is told.
-    let rc = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length)
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Takes the socket's lock once, and makes the program look at packets that came before the socket
