@@ -136,33 +136,22 @@ impl Drop for Membership {
     }
 }
 
-/// Reads until nothing is left; what was there goes to the connection's input, and user space must
-/// forward it first.
+/// Makes sure that nothing is left to read. What was there goes to the connection's input, and user
+/// space must forward it first; more than a scratch buffer's worth at once is left to ordinary
+/// reading, which minds how much it may hold.
 fn read_rest(conn: &mut Conn) -> Result<(), NoSource> {
-    let mut empty = true;
-    loop {
-        let result = with_scratch(|scratch| {
-            let n = conn.stream.try_read(scratch)?;
-            conn.input.extend_from_slice(&scratch[..n]);
-            Ok(n)
-        });
-        match result {
-            // A FIN: it will be seen again.
-            Ok(0) => break,
-            Ok(_) => {
-                // More than a scratch buffer's worth at once is left to ordinary reading, which
-                // minds how much it may hold.
-                empty = false;
-                break;
-            }
-            Err(error) if io::Error::kind(&error) == io::ErrorKind::WouldBlock => {
-                return Ok(());
-            }
-            Err(_) => return Err(NoSource::Broken),
-        }
+    let read = with_scratch(|scratch| {
+        let n = conn.stream.try_read(scratch)?;
+        conn.input.extend_from_slice(&scratch[..n]);
+        Ok(n)
+    });
+    match read {
+        // A FIN: it will be seen again.
+        Ok(0) => Err(NoSource::Declined(Decline::NotEstablished)),
+        Ok(_) => Err(NoSource::Declined(Decline::Unread)),
+        Err(error) if io::Error::kind(&error) == io::ErrorKind::WouldBlock => Ok(()),
+        Err(_) => Err(NoSource::Broken),
     }
-    let reason = if empty { Decline::NotEstablished } else { Decline::Unread };
-    Err(NoSource::Declined(reason))
 }
 
 fn declined(error: io::Error) -> Decline {
