@@ -8,7 +8,10 @@ use super::{
     Copier,
     sockmap::{Decline, HandBack, SteerEnd},
 };
-use crate::config::{Config, EngineMode};
+use crate::{
+    config::{Config, EngineMode},
+    net::SCRATCH,
+};
 
 /// What came of a body's hand-overs so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,16 +26,19 @@ impl Attempts {
     /// Hand-overs of one body that may be short before it stays in user space.
     const MAX_SHORT: u32 = 3;
 
+    /// Bytes that make a hand-over worth its system calls, however it ended.
+    const WORTH: u64 = 256 * 1024;
+
     /// Makes no further attempt.
     pub fn give_up(&mut self) {
         self.short = u32::MAX;
     }
 
-    /// Notes how an attempt ended.
+    /// Notes how an attempt ended, and how many bytes the kernel carried in it.
     ///
     /// After one that found unread bytes, those must be carried first: another attempt without them
     /// would fail in the same way, and again, before the event loop ever gets to read them.
-    pub fn note(&mut self, end: &SteerEnd, copier: &Copier) {
+    pub fn note(&mut self, end: &SteerEnd, copier: &Copier, carried: u64) {
         self.after = copier.bytes() + 1;
         match end {
             SteerEnd::Declined(Decline::Unread) => {}
@@ -40,6 +46,9 @@ impl Attempts {
             | SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
                 self.give_up();
             }
+            // A sender that is faster than its receiver runs into the backlog's limit every time, and
+            // is still carried for less.
+            _ if carried >= Self::WORTH => {}
             _ => self.short = self.short.saturating_add(1),
         }
     }
@@ -64,8 +73,14 @@ impl Policy {
         Self { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes }
     }
 
-    /// Mean size of a read, in bytes, from which a body of unknown length counts as bulk in `auto`.
+    /// Mean size of a read, in bytes, from which a body counts as bulk in `auto`. Below, the kernel
+    /// pays for each packet what user space pays for many.
     pub const BULK_READ: u64 = 8 * 1024;
+
+    /// Mean size of a read, in bytes, from which in `auto` the sender counts as faster than its
+    /// receiver. The kernel would run into the backlog's limit at once, and a socket that it has
+    /// had is dearer to read from afterwards.
+    pub const AHEAD_READ: u64 = SCRATCH as u64 / 2;
 
     /// Whether to hand over now.
     pub fn pays(&self, copier: &Copier, attempts: Attempts) -> bool {
@@ -78,14 +93,18 @@ impl Policy {
             return false;
         }
         let framing = copier.framing();
-        if framing.is_length() {
-            return framing.remaining >= self.steer_from_bytes;
+        if framing.is_length() && framing.remaining < self.steer_from_bytes {
+            return false;
         }
         match self.mode {
-            EngineMode::Sockmap => copier.bytes() >= self.steer_from_bytes,
-            // How long the body will be is unknown: what it has been like so far decides.
-            _ => copier.bytes() >= self.steer_from_bytes && copier.mean_read() >= Self::BULK_READ,
+            EngineMode::Sockmap => framing.is_length() || copier.bytes() >= self.steer_from_bytes,
+            _ => self.is_bulk(copier.bytes(), copier.mean_read()),
         }
+    }
+
+    /// Whether a body is bulk, judged by what it has been like so far.
+    fn is_bulk(&self, bytes: u64, mean_read: u64) -> bool {
+        bytes >= self.steer_from_bytes && (Self::BULK_READ..Self::AHEAD_READ).contains(&mean_read)
     }
 }
 
@@ -95,11 +114,11 @@ mod tests {
     use router_ebpf::framing::Framing;
 
     #[test]
-    fn a_known_length_decides_at_once_and_an_unknown_one_by_what_it_was() {
+    fn a_body_must_be_long_enough_and_not_given_up() {
         let fresh = Attempts::default();
         let mut given_up = fresh;
         given_up.give_up();
-        let policy = Policy { mode: EngineMode::Auto, steer_from_bytes: 1000 };
+        let policy = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 1000 };
         assert!(policy.pays(&Copier::new(Framing::length(1000), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::length(999), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::chunked(), false), fresh));
@@ -113,17 +132,38 @@ mod tests {
     }
 
     #[test]
+    fn auto_waits_for_bulk_that_does_not_run_ahead() {
+        let policy = Policy { mode: EngineMode::Auto, steer_from_bytes: 1000 };
+        assert!(!policy.pays(&Copier::new(Framing::length(1 << 30), false), Attempts::default()));
+        assert!(policy.is_bulk(1000, 16 << 10));
+        assert!(!policy.is_bulk(999, 16 << 10));
+        assert!(!policy.is_bulk(1 << 20, 200), "tokens");
+        assert!(!policy.is_bulk(1 << 20, SCRATCH as u64), "the receiver is the slower one");
+    }
+
+    #[test]
     fn unread_bytes_are_carried_before_the_next_attempt() {
         let policy = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 0 };
         let copier = Copier::new(Framing::length(1000), false);
         let mut attempts = Attempts::default();
         for _ in 0..100 {
-            attempts.note(&SteerEnd::Declined(Decline::Unread), &copier);
+            attempts.note(&SteerEnd::Declined(Decline::Unread), &copier, 0);
         }
         assert!(!policy.pays(&copier, attempts), "nothing has been carried since");
         attempts.after = copier.bytes();
         assert!(policy.pays(&copier, attempts), "finding unread bytes is no reason to give up");
-        attempts.note(&SteerEnd::HandedBack(HandBack::Crossed), &copier);
+        for _ in 0..100 {
+            attempts.note(&SteerEnd::HandedBack(HandBack::Backlog), &copier, 1 << 20);
+        }
+        attempts.after = copier.bytes();
+        assert!(policy.pays(&copier, attempts), "these were worth it");
+        for _ in 0..=Attempts::MAX_SHORT {
+            attempts.note(&SteerEnd::HandedBack(HandBack::Backlog), &copier, 1000);
+        }
+        attempts.after = copier.bytes();
+        assert!(!policy.pays(&copier, attempts), "these were not");
+        attempts = Attempts::default();
+        attempts.note(&SteerEnd::HandedBack(HandBack::Crossed), &copier, 1 << 20);
         attempts.after = 0;
         assert!(!policy.pays(&copier, attempts));
     }

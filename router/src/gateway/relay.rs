@@ -287,7 +287,7 @@ impl<'a> Relay<'a> {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
                 let sending = &mut self.sending;
-                sending.attempts.note(&steered.end, &sending.copier);
+                sending.attempts.note(&steered.end, &sending.copier, steered.bytes);
                 Ok(())
             }
             SteerEnd::SourceClosed | SteerEnd::SourceBroken => Err(Failed::ClientGone),
@@ -397,7 +397,7 @@ impl<'a> Relay<'a> {
         match steered.end {
             SteerEnd::Ended => Ok(()),
             SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {
-                attempts.note(&steered.end, response);
+                attempts.note(&steered.end, response, steered.bytes);
                 Ok(())
             }
             SteerEnd::SourceClosed if response.framing().is_until_close() => {
