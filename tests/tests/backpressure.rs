@@ -82,6 +82,26 @@ for_each_engine! {
         gateway.expect_idle();
     }
 
+    fn a_last_answer_waits_for_a_client_that_reads_late(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).start();
+        let mut client = Peer::connect_narrow(gateway.address(), 16 * 1024);
+        client.send(tests::message::request_with("GET", "/x", &[("Connection", "close")], ""));
+        let mut instance = upstream.accept();
+        instance.request();
+        let body = payload::bytes(5, 400_000);
+        instance.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+        assert!(client.head().closes());
+        instance.send(&body);
+        gateway.expect_outcomes("ok", 1);
+        // The gateway is done with it, and closes in the end. The kernel has the rest.
+        tests::eventually("the connection is closed", || {
+            gateway.metric("atalho_client_connections_open", &[]) == 0.0
+        });
+        payload::assert_same("body", &client.take_exact(body.len()), &body);
+        assert_eq!(client.expect_end(), tests::End::Closed);
+    }
+
     fn a_client_that_reads_in_drips_gets_everything(engine) {
         let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream).start();

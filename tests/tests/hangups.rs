@@ -1,6 +1,6 @@
 //! Either side may leave at any moment: the other one hears of it, and nothing is left behind.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tests::{
     End, Engine, Gateway, Next, Peer, Setup, Upstream, chunked, eventually, for_each_engine,
@@ -123,11 +123,34 @@ for_each_engine! {
             client.head();
             let chunk = chunked::chunk(&payload::bytes(1, 64 * 1024));
             let flood = chunk.repeat(512);
-            let calm = std::time::Duration::from_millis(200);
+            let calm = Duration::from_millis(200);
             assert!(instance.stuff(&flood, calm) < flood.len(), "it never stalled");
             leave_and_expect(client, &mut instance, how);
+            // Also when it only writes, and never reads.
+            let start = Instant::now();
+            assert!(instance.try_send(&flood).is_err());
+            assert!(start.elapsed() < Duration::from_secs(5), "blocked for {:?}", start.elapsed());
         }
         gateway.expect_outcomes("client_gone", 2);
+        gateway.expect_idle();
+    }
+
+    fn an_upload_whose_instance_dies_does_not_block_its_client(engine) {
+        let (upstream, gateway) = start(engine);
+        let body = payload::bytes(2, 64 << 20);
+        let mut client = gateway.connect();
+        let sent = request("POST", "/any", &body);
+        client.send(&sent[..1000]);
+        let mut instance = upstream.accept();
+        instance.head();
+        instance.take_exact(100);
+        let calm = Duration::from_millis(200);
+        let taken = client.stuff(&sent[1000..], calm);
+        assert!(taken < body.len() - (1 << 20), "it never stalled");
+        instance.reset();
+        let start = Instant::now();
+        assert!(client.try_send(&sent[1000 + taken..]).is_err());
+        assert!(start.elapsed() < Duration::from_secs(10), "blocked for {:?}", start.elapsed());
         gateway.expect_idle();
     }
 
@@ -320,7 +343,7 @@ fn a_client_that_leaves_while_its_instance_is_being_connected_to_is_noticed() {
     let address = full.local_addr().unwrap().as_socket().unwrap();
     let mut fill = Vec::new();
     while let Ok(stream) =
-        std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200))
+        std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))
     {
         fill.push(stream);
     }

@@ -226,3 +226,28 @@ fn checks_never_touch_the_counters() {
     }
     gateway.expect_idle();
 }
+
+#[test]
+fn an_instance_is_found_by_its_name() {
+    let upstream = Upstream::ok();
+    let port = upstream.address().port();
+    let gateway = Setup::new(Engine::Userspace)
+        .endpoints(&format!(
+            r#"
+            [[endpoint]]
+            name = "default"
+            [[endpoint.variant]]
+            name = "main"
+            instance = [
+                {{ url = "http://localhost:{port}" }},
+                {{ url = "http://no-such-host.invalid:{port}" }},
+            ]
+            "#
+        ))
+        .start();
+    eventually("localhost is resolved", || available(&gateway) == 1);
+    for n in 0..10 {
+        assert_eq!(gateway.ask(chat(&format!("{n}"))).status(), 200);
+    }
+    assert_eq!(upstream.requests()[0].get("host"), Some(&*format!("localhost:{port}")));
+}

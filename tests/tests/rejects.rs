@@ -1,5 +1,7 @@
 //! What is ambiguous, malformed or too large is refused, and the connection is closed behind it.
 
+use std::time::{Duration, Instant};
+
 use tests::{
     End, Engine, Gateway, Message, Peer, Setup, Upstream, for_each_engine,
     message::{chunked_request, request, request_with, response},
@@ -262,6 +264,34 @@ for_each_engine! {
         let (rest, _) = instance.end();
         assert!(sent + rest.len() <= 300_000, "{} bytes went on", sent + rest.len());
         gateway.expect_carried("request");
+        gateway.expect_idle();
+    }
+}
+
+for_each_engine! {
+    fn a_client_that_sends_on_behind_its_refusal_is_reset(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).set("limits.body_bytes", 300_000).start();
+        let mut client = gateway.connect();
+        client.send(chunked_request("/any", "3\r\nabc\r\n"));
+        let mut instance = upstream.accept();
+        instance.head();
+        instance.expect("3\r\nabc\r\n");
+        let mut writer = Peer::new(client.stream().try_clone().unwrap());
+        let flood = std::thread::spawn(move || {
+            let chunk = tests::chunked::chunk(&payload::bytes(1, 50_000));
+            let start = Instant::now();
+            while writer.try_send(&chunk).is_ok() {}
+            start.elapsed()
+        });
+        instance.end();
+        // The answer may be lost with the connection to a client that does not read it in time.
+        if let Ok(head) = client.try_head() {
+            assert_eq!(head.status(), 413);
+        }
+        client.end();
+        let took = flood.join().unwrap();
+        assert!(took < Duration::from_secs(10), "it was held for {took:?}");
         gateway.expect_idle();
     }
 }

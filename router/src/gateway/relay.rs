@@ -291,7 +291,13 @@ impl<'a> Relay<'a> {
                 Ok(())
             }
             SteerEnd::SourceClosed | SteerEnd::SourceBroken => Err(Failed::ClientGone),
-            SteerEnd::TargetGone => Ok(()),
+            // As when a write fails: it may have said why, and the response decides. Another
+            // hand-over would end in the same way at once, for ever.
+            SteerEnd::TargetGone => {
+                self.sending.done = true;
+                self.sending.broken = Some(io::ErrorKind::ConnectionReset.into());
+                Ok(())
+            }
             SteerEnd::Idle => Err(Failed::ClientStalled),
         }
     }

@@ -15,16 +15,14 @@ const BACKLOG: i32 = 4096;
 /// Idle time after which a peer is probed: well below the lifetime of common firewalls' state.
 pub const KEEPALIVE: Duration = Duration::from_secs(45);
 
-/// Bytes that the kernel may hold for a connection, each way. It counts its own overhead within twice
-/// as many. Left to itself it would raise them to `tcp_rmem` and `tcp_wmem`, which may be tens of
-/// MiB, for each client that reads more slowly than its instance sends. At a round trip of 10 ms this
-/// still lets 50 MB/s through. `net.core.rmem_max` and `wmem_max` may set a lower limit.
-const BUFFER: usize = 512 * 1024;
-
-fn bound_buffers(socket: &Socket) -> io::Result<()> {
-    socket.set_recv_buffer_size(BUFFER)?;
-    socket.set_send_buffer_size(BUFFER)
-}
+/// Bytes that may wait in the kernel for a slow receiver, besides as much again for its own overhead.
+/// Left to itself, the kernel would raise them to `tcp_wmem`, commonly 4 MiB. At a round trip of
+/// 10 ms this still lets 50 MB/s through.
+///
+/// The receive buffer is left alone on purpose: with a fixed one, packets that turn out larger in
+/// memory than expected are dropped when the reader stops, and the sender's retransmission timer
+/// backs off to tens of seconds that a client feels when it reads on.
+const SEND_BUFFER: usize = 512 * 1024;
 
 /// Opens one of several listeners that share `address` by SO_REUSEPORT: each worker thread has its
 /// own, and the kernel spreads connections over them.
@@ -40,8 +38,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
-    // Inherited by the connections; the window scale is agreed upon before they are accepted.
-    bound_buffers(&socket)?;
+    // Inherited by the connections.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -69,7 +67,7 @@ pub fn probe_free(address: SocketAddr) -> io::Result<()> {
 pub fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    bound_buffers(&socket)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     match socket.connect(&address.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}

@@ -252,6 +252,19 @@ pub struct Conn {
     pub sockmap: Option<Box<crate::engine::sockmap::Membership>>,
 }
 
+impl Drop for Conn {
+    /// Closing a socket with unread bytes resets the connection, so that a sender that is blocked
+    /// by its full window learns at once that nobody reads. The kernel does not do so for bytes
+    /// that wait in a socket map: it would send a FIN, which a sender that only writes does not see
+    /// for a minute.
+    fn drop(&mut self) {
+        let unread = |stream: &mut Stream| stream.try_read(&mut [0; 1]).is_ok_and(|n| n > 0);
+        if self.sockmap.is_some() && unread(&mut self.stream) {
+            self.stream.abort_on_close();
+        }
+    }
+}
+
 impl Conn {
     /// A connection with nothing read yet.
     pub fn new(stream: Stream) -> Self {

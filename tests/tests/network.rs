@@ -1,0 +1,138 @@
+//! Over links between network namespaces rather than over loopback: packets of the size of a link,
+//! merged and split on their way as real ones are, other addresses, and a link that goes down.
+
+use std::time::{Duration, Instant};
+
+use tests::{
+    End, Gateway, Peer, Setup, Upstream, chunked, for_each_engine,
+    message::{CHUNKED_HEAD, chat, chunked_request, request, response},
+    netns::Namespace,
+    payload,
+};
+
+/// Client, gateway and instance, each in a namespace of its own.
+struct Network {
+    client: Namespace,
+    gateway: Namespace,
+    instance: Namespace,
+    /// The instance's end of its link.
+    instance_link: String,
+}
+
+impl Network {
+    fn new() -> Option<Self> {
+        let (client, gateway) = (Namespace::new()?, Namespace::new()?);
+        let instance = Namespace::new()?;
+        client.join(&gateway, "10.98.1.1/24", "10.98.1.2/24");
+        gateway.join(&client, "fd98:1::2/64", "fd98:1::1/64");
+        let (_, instance_link) = gateway.join(&instance, "10.98.2.1/24", "10.98.2.2/24");
+        gateway.join(&instance, "fd98:2::1/64", "fd98:2::2/64");
+        Some(Self { client, gateway, instance, instance_link })
+    }
+
+    fn upstream(&self, address: &str) -> Upstream {
+        self.instance.run(|| Upstream::manual_at(address.parse().unwrap()))
+    }
+
+    fn connect(&self, gateway: &Gateway, index: usize) -> Peer {
+        self.client.run(|| Peer::connect(gateway.addresses()[index]))
+    }
+
+    /// The admin page, which is on the namespace's own loopback.
+    fn in_flight(&self, gateway: &Gateway) -> u32 {
+        self.gateway.run(|| gateway.in_flight())
+    }
+}
+
+for_each_engine! {
+    fn bodies_cross_real_links_unchanged(engine) {
+        let Some(network) = Network::new() else { return };
+        for (address, from) in [("10.98.2.2:0", "10.98.1.1"), ("[fd98:2::2]:0", "fd98:1::1")] {
+            let upstream = network.upstream(address);
+            let gateway = Setup::single(engine, &upstream)
+                .within(&network.gateway)
+                .set("listen", vec!["10.98.1.2:0", "[fd98:1::2]:0"])
+                .start();
+            let mut client = network.connect(&gateway, usize::from(from.contains(':')));
+            client.send(chat("warm"));
+            let mut instance = upstream.accept();
+            assert_eq!(instance.request().get("x-forwarded-for"), Some(from));
+            instance.send(response(200, "w"));
+            client.response();
+            for (round, size) in [1_000, 100_000, 5_000_000].into_iter().enumerate() {
+                // A sized request, answered in chunks; then the other way round.
+                let (up, down) = (
+                    payload::bytes(round as u64, size),
+                    chunked::encode(payload::bytes(9, size).chunks(7_000)),
+                );
+                relay(&mut client, &mut instance, &request("POST", "/a", &up), &up, CHUNKED_HEAD, &down);
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+                relay(&mut client, &mut instance, &chunked_request("/b", &down), &down, head.as_bytes(), &up);
+            }
+            // Token by token.
+            client.send(chat("stream"));
+            instance.request();
+            instance.send(CHUNKED_HEAD);
+            client.head();
+            for number in 0..200 {
+                let chunk = chunked::chunk(format!("token {number}").as_bytes());
+                instance.send(&chunk);
+                client.expect(&chunk);
+            }
+            instance.send("0\r\n\r\n");
+            client.expect("0\r\n\r\n");
+            assert_eq!(upstream.accepted(), 1);
+            network.gateway.run(|| {
+                gateway.expect_carried("response");
+                gateway.expect_carried("request");
+                gateway.expect_idle();
+            });
+        }
+    }
+
+    fn an_instance_that_falls_silent_is_given_up(engine) {
+        let Some(network) = Network::new() else { return };
+        let upstream = network.upstream("10.98.2.2:0");
+        let gateway = Setup::single(engine, &upstream)
+            .within(&network.gateway)
+            .set("listen", vec!["10.98.1.2:0"])
+            .set("timeouts.stream_idle", "500ms")
+            .start();
+        let mut client = network.connect(&gateway, 0);
+        client.send(chat("x"));
+        let mut instance = upstream.accept();
+        instance.request();
+        instance.send(CHUNKED_HEAD);
+        client.head();
+        instance.send("3\r\nabc\r\n");
+        client.expect("3\r\nabc\r\n");
+        // As when its power fails: no FIN, no RST.
+        network.instance.ip(&["link", "set", &network.instance_link, "down"]);
+        let start = Instant::now();
+        let (rest, end) = client.end();
+        assert!(rest.is_empty() && matches!(end, End::Closed | End::Reset));
+        assert!(start.elapsed() < Duration::from_secs(10));
+        tests::eventually("nothing is in flight", || network.in_flight(&gateway) == 0);
+    }
+}
+
+/// Relays a request and its response, each larger than any buffer may be, and compares them.
+#[track_caller]
+fn relay(client: &mut Peer, instance: &mut Peer, sent: &[u8], up: &[u8], head: &[u8], down: &[u8]) {
+    // The beginning alone first, so that the rest is handed over before it comes.
+    let (begin, rest) = sent.split_at(sent.len() - up.len() / 2);
+    std::thread::scope(|scope| {
+        client.send(begin);
+        let head = instance.head();
+        let sender = scope.spawn(|| client.send(rest));
+        payload::assert_same("request", &instance.request_body(&head), up);
+        sender.join().unwrap();
+    });
+    instance.send(head);
+    client.head();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| instance.send(down));
+        payload::assert_same("response", &client.take_exact(down.len()), down);
+        sender.join().unwrap();
+    });
+}
