@@ -8,7 +8,9 @@ use bench::{
     machine,
     report::Table,
     suite::{
-        decision, goals, relay, routing,
+        decision, goals,
+        relay::{self, Scenario},
+        routing,
         target::{Programs, Target},
     },
 };
@@ -28,6 +30,9 @@ struct Cli {
     /// Targets of the relay benchmark.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Target::value_variants().to_vec())]
     targets: Vec<Target>,
+    /// Loads of the relay benchmark.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Scenario::value_variants().to_vec())]
+    scenarios: Vec<Scenario>,
     /// Rounds of the relay benchmark; every target has its turn in each.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -73,13 +78,14 @@ fn main() -> anyhow::Result<()> {
     if cli.suites.contains(&Suite::Relay) {
         let options = relay::Options {
             targets: cli.targets.clone(),
+            scenarios: cli.scenarios.clone(),
             rounds: cli.rounds as usize,
             seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
             held: cli.held,
         };
         let directory = tempfile::tempdir()?;
         let results = relay::run(&Programs::find()?, &options, directory.path());
-        tables.extend(results.tables(&options.targets));
+        tables.extend(results.tables(&options));
         goals.extend(goals::relay(&results));
         notes.extend(results.failures());
         figures["relay"] = json!(results);

@@ -93,7 +93,11 @@ pub fn relay(results: &Results) -> Vec<Goal> {
             auto_goal(&mut goals, &format!("{name}, {figure}"), of);
         }
     }
-    for (scenario, name) in [(Scenario::Flood, "chunked"), (Scenario::FloodLength, "sized")] {
+    for (scenario, name) in [
+        (Scenario::Bulk, "paced"),
+        (Scenario::Flood, "flat out"),
+        (Scenario::FloodLength, "flat out, sized"),
+    ] {
         let of = |target| results.streams_median(target, scenario, |run| run.cost.own_us);
         if let Some((sockmap, userspace)) = of(Target::Sockmap).zip(of(Target::Userspace)) {
             let what = format!("sockmap vs userspace, 16 KiB writes, {name}, CPU per write");

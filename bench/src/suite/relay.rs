@@ -6,9 +6,10 @@
 use std::{cell::RefCell, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::Context;
+use clap::ValueEnum;
 use serde::Serialize;
 
-use super::target::{Programs, Running, Target};
+use super::target::{Carried, Programs, Running, Target};
 use crate::{
     load::relay::{self, Answers, Load, Requests, Streams},
     machine::{
@@ -25,6 +26,8 @@ pub struct Options {
     pub targets: Vec<Target>,
     /// Times that every target has its turn.
     pub rounds: usize,
+    /// Which loads with open streams.
+    pub scenarios: Vec<Scenario>,
     /// How long each load is measured.
     pub seconds: Duration,
     /// Streams that are open when memory is looked at.
@@ -32,13 +35,16 @@ pub struct Options {
 }
 
 /// A load with open streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "kebab-case")]
 pub enum Scenario {
     /// 100 streams, an event of 200 bytes every 10 ms.
     Paced100,
     /// 1,000 streams, an event of 200 bytes every 20 ms.
     Paced1000,
+    /// 64 streams, a chunk of 16 KiB every 4 ms: bulk at a pace that everyone keeps up with.
+    Bulk,
     /// 8 streams of chunks of 16 KiB, as fast as they go.
     Flood,
     /// The same with a content length.
@@ -46,14 +52,12 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Paced100, Self::Paced1000, Self::Flood, Self::FloodLength];
-
     /// What it is, for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Paced100 => "100 streams, a chunk of 200 bytes every 10 ms",
             Self::Paced1000 => "1,000 streams, a chunk of 200 bytes every 20 ms",
+            Self::Bulk => "64 streams, a chunk of 16 KiB every 4 ms",
             Self::Flood => "8 streams of 16 KiB chunks, flat out",
             Self::FloodLength => "8 streams of 16 KiB writes with a content length, flat out",
         }
@@ -68,6 +72,7 @@ impl Scenario {
         let (streams, size, gap_us) = match self {
             Self::Paced100 => (100, 200, 10_000),
             Self::Paced1000 => (1_000, 200, 20_000),
+            Self::Bulk => (64, 16 << 10, 4_000),
             Self::Flood | Self::FloodLength => (8, 16 << 10, 0),
         };
         let chunked = self != Self::FloodLength;
@@ -105,6 +110,8 @@ pub struct StreamsRun {
     pub client: Streams,
     /// What it cost.
     pub cost: Cost,
+    /// Which engine of the gateway carried the bytes. Known once the streams have ended.
+    pub carried: Option<Carried>,
 }
 
 /// Short requests on one target in one round.
@@ -182,11 +189,15 @@ fn measure(
     let mut pids = running.pids()?;
     pids.extend([backend.pid(), std::process::id()]);
     let meter = Meter::new(pids);
-    for scenario in Scenario::ALL {
+    for &scenario in &options.scenarios {
         let load = scenario.load(options.seconds);
+        let before = running.carried();
         let client = relay::streams(running.address, load, || meter.begin(), || meter.end())?;
         let cost = Cost::of(meter.used()?, client.events);
-        results.streams.push(StreamsRun { target, round, scenario, client, cost });
+        // The gateway counts a stream's bytes once it has seen the client leave.
+        std::thread::sleep(Duration::from_millis(200));
+        let carried = running.carried().zip(before).map(|(now, before)| now.since(before));
+        results.streams.push(StreamsRun { target, round, scenario, client, cost, carried });
     }
     let load = Requests {
         connections: 16,
@@ -291,10 +302,12 @@ impl Results {
     }
 
     /// The tables, one per load.
-    pub fn tables(&self, targets: &[Target]) -> Vec<Table> {
-        let mut tables: Vec<Table> = Scenario::ALL
-            .into_iter()
-            .map(|scenario| self.streams_table(targets, scenario))
+    pub fn tables(&self, options: &Options) -> Vec<Table> {
+        let targets = &options.targets;
+        let mut tables: Vec<Table> = options
+            .scenarios
+            .iter()
+            .map(|scenario| self.streams_table(targets, *scenario))
             .collect();
         tables.push(self.requests_table(targets));
         tables.push(self.memory_table(targets));
@@ -310,7 +323,7 @@ impl Results {
         } else {
             head.extend(["p50", "p99", "p99.9", "first byte p50", rate]);
         }
-        head.extend([machine, "of which own", "failures"]);
+        head.extend([machine, "of which own", "in the kernel", "failures"]);
         let title = format!("{} (times in us)", scenario.title());
         let mut table = Table::new(title, head);
         for &target in targets {
@@ -331,9 +344,18 @@ impl Results {
                 figure(&|run| run.cost.machine_us),
                 figure(&|run| run.cost.own_us),
             ]);
-            let runs = self.streams.iter();
-            let runs = runs.filter(|run| run.target == target && run.scenario == scenario);
-            row.push(runs.map(|run| run.client.failures).sum::<u64>().to_string());
+            let runs: Vec<_> = self
+                .streams
+                .iter()
+                .filter(|run| run.target == target && run.scenario == scenario)
+                .collect();
+            let shares: Vec<f64> =
+                runs.iter().filter_map(|run| Some(run.carried?.kernel_share())).collect();
+            row.push(match shares.is_empty() {
+                true => String::new(),
+                false => format!("{:.0}%", median(shares) * 100.0),
+            });
+            row.push(runs.iter().map(|run| run.client.failures).sum::<u64>().to_string());
             table.row(row);
         }
         table

@@ -1,10 +1,12 @@
 //! What is compared: the gateway with each engine, the usual proxies, and nothing in between.
 
 use std::{
-    fs, io,
-    net::SocketAddr,
+    fs,
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -56,9 +58,9 @@ impl Target {
         directory: &Path,
     ) -> anyhow::Result<Running> {
         if self == Self::Direct {
-            return Ok(Running { address: backend, daemon: None });
+            return Ok(Running { address: backend, admin: None, daemon: None });
         }
-        let address = free_port()?;
+        let (address, admin) = (free_port()?, free_port()?);
         let mut command = match self {
             Self::Direct => unreachable!("returned above"),
             Self::Nginx => {
@@ -76,22 +78,44 @@ impl Target {
                 command
             }
             Self::Userspace | Self::Sockmap | Self::Auto => {
-                let engine = match self {
-                    Self::Sockmap => "sockmap",
-                    Self::Auto => "auto",
-                    _ => "userspace",
-                };
+                let file = directory.join("atalho.toml");
+                fs::write(&file, self.atalho(address, admin, backend))?;
                 let mut command = Command::new(&programs.atalho);
-                command
-                    .args(["serve", "--listen", &address.to_string()])
-                    .args(["--backend", &format!("http://{backend}")])
-                    .args(["--engine", engine, "--admin", &free_port()?.to_string()]);
+                command.arg("serve").arg("--config").arg(file);
                 command
             }
         };
         let mut daemon = Daemon::start(self.name(), directory, &mut command)?;
         daemon.wait_until_listening(address)?;
-        Ok(Running { address, daemon: Some(daemon) })
+        let admin = self.is_atalho().then_some(admin);
+        Ok(Running { address, admin, daemon: Some(daemon) })
+    }
+
+    fn is_atalho(self) -> bool {
+        matches!(self, Self::Userspace | Self::Sockmap | Self::Auto)
+    }
+
+    /// The gateway as it is by default, except that `sockmap` hands every body over at once: what it
+    /// costs is to be measured, also where `auto` would rather not.
+    fn atalho(self, listen: SocketAddr, admin: SocketAddr, backend: SocketAddr) -> String {
+        let engine = match self {
+            Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
+            Self::Auto => "mode = \"auto\"",
+            _ => "mode = \"userspace\"",
+        };
+        format!(
+            "listen = [\"{listen}\"]
+admin = \"{admin}\"
+[engine]
+{engine}
+[[endpoint]]
+name = \"default\"
+[[endpoint.variant]]
+name = \"v\"
+[[endpoint.variant.instance]]
+url = \"http://{backend}\"
+"
+        )
     }
 }
 
@@ -142,10 +166,54 @@ impl Programs {
 pub struct Running {
     /// Where.
     pub address: SocketAddr,
+    admin: Option<SocketAddr>,
     daemon: Option<Daemon>,
 }
 
+/// Bytes of response bodies that a gateway has carried so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Carried {
+    /// Through user space.
+    pub userspace: f64,
+    /// In the kernel.
+    pub kernel: f64,
+}
+
+impl Carried {
+    fn parse(metrics: &str) -> Self {
+        let of = |engine: &str| {
+            let name =
+                format!("atalho_body_bytes_total{{direction=\"response\",engine=\"{engine}\"}} ");
+            let value = metrics.lines().find_map(|line| line.strip_prefix(name.as_str()));
+            value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+        };
+        Self { userspace: of("userspace"), kernel: of("sockmap") }
+    }
+
+    /// What was carried since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self { userspace: self.userspace - earlier.userspace, kernel: self.kernel - earlier.kernel }
+    }
+
+    /// Share of the kernel, 0 to 1.
+    pub fn kernel_share(self) -> f64 {
+        self.kernel / (self.kernel + self.userspace).max(1.0)
+    }
+}
+
 impl Running {
+    /// What was carried by which engine; `None` for other proxies.
+    pub fn carried(&self) -> Option<Carried> {
+        let mut stream = TcpStream::connect(self.admin?).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(Carried::parse(&text))
+    }
+
     /// Its processes.
     ///
     /// # Errors
@@ -227,4 +295,30 @@ backend engines
     server engine {backend}
 "
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carried_bytes_are_read_from_metrics() {
+        let text = "# TYPE atalho_body_bytes_total counter\n\
+            atalho_body_bytes_total{direction=\"request\",engine=\"sockmap\"} 7\n\
+            atalho_body_bytes_total{direction=\"response\",engine=\"sockmap\"} 30\n\
+            atalho_body_bytes_total{direction=\"response\",engine=\"userspace\"} 10\n";
+        let carried = Carried::parse(text);
+        assert_eq!(carried, Carried { userspace: 10.0, kernel: 30.0 });
+        assert_eq!(carried.kernel_share(), 0.75);
+        assert_eq!(Carried::parse("").kernel_share(), 0.0);
+    }
+
+    #[test]
+    fn the_gateway_takes_its_configuration() {
+        let address = "127.0.0.1:1000".parse().unwrap();
+        for target in [Target::Userspace, Target::Sockmap, Target::Auto] {
+            let text = target.atalho(address, address, address);
+            router::config::parse("bench.toml", &text).unwrap();
+        }
+    }
 }

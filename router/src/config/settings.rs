@@ -156,9 +156,9 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Size { min: 0, max: GIB },
         default: Some(r#""64KiB""#),
         live: false,
-        about: "With `auto`, the kernel gets a body only when at least this much of it is left, \
-                or its length is unknown and this much has passed. The hand-over has a cost of \
-                its own, which a short body does not earn back.",
+        about: "The kernel gets a body only when at least this much of it is left, where its \
+                length is known, and, with `auto` or without a length, only once this much of \
+                it has passed. The hand-over has a cost of its own, which a short body does not earn back.",
     },
     Setting {
         path: "engine.backlog_bytes",
