@@ -22,6 +22,12 @@ fn stalled(write: usize) {
         for client in 0..CLIENTS {
             let (mut from, mut source) = connection().await;
             let (mut to, target) = connection().await;
+            // The kernel takes redirecting for reading, and lets the receive buffer grow with it. That
+            // is the machine's setting (`tcp_rmem`), not the backlog that is looked at here.
+            socket2::SockRef::from(&from.stream).set_recv_buffer_size(256 * 1024).unwrap();
+            // As the gateway does for its clients, and as little as can be for the instance's own.
+            socket2::SockRef::from(&to.stream).set_send_buffer_size(512 * 1024).unwrap();
+            socket2::SockRef::from(&source).set_send_buffer_size(64 * 1024).unwrap();
             let engine = engine.clone();
             relays.push(tokio::task::spawn_local(async move {
                 let mut framing = Framing::length(BODY as u64);
