@@ -31,6 +31,18 @@ pub fn scan(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) {
     }
 }
 
+/// As [`scan`], of a line of settings and the body: a byte for the API, two for the prefix length,
+/// then the sizes of the pieces up to the line's end.
+pub fn scan_seed(data: &[u8]) {
+    let [api, high, low, rest @ ..] = data else { return };
+    let line = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+    let (sizes, body) = rest.split_at(line);
+    let api = APIS[usize::from(*api) % APIS.len()];
+    let length = usize::from(u16::from_be_bytes([*high, *low])) % 3000;
+    let sizes: Vec<_> = sizes.iter().map(|&size| usize::from(size)).collect();
+    scan(api, length, &sizes, body.get(1..).unwrap_or_default());
+}
+
 fn in_pieces(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) -> Prefix {
     let mut scanner = Scanner::new(Api::Other, 7);
     // In use again, after something else.

@@ -292,3 +292,14 @@ fn any_head() -> impl Strategy<Value = Vec<u8>> {
         head
     })
 }
+
+/// What fuzzing starts from, and what it found before, also where there is no fuzzer.
+#[test]
+fn the_seeds_of_fuzzing() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fuzz/seeds/head");
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let seed = std::fs::read(entry.unwrap().path()).unwrap();
+        properties::request(&seed);
+        properties::response(&seed);
+    }
+}

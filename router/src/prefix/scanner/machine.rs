@@ -127,11 +127,11 @@ impl Scanner {
         let rest = input.strip_prefix(b",").unwrap_or(input).strip_prefix(b"{\"role\":\"")?;
         let end = rest.iter().take(MAX_ROLE).position(|b| matches!(b, b'"' | b'\\'))?;
         let rest = rest[end..].strip_prefix(b"\",\"content\":\"")?;
-        if self.depth >= MAX_LEVELS {
+        self.role = self.frames[self.depth - 1].role;
+        if self.depth >= MAX_LEVELS || self.section().full {
             return None;
         }
         // The same as the long way: an object, a value of no concern, and a string that counts.
-        self.role = self.frames[self.depth - 1].role;
         self.open(Frame { array: false, role: self.role, seen: seen::CONTENT });
         self.decoder = Decoder::default();
         self.state = State::String;

@@ -436,3 +436,12 @@ proptest! {
         properties::scan(api, length, &sizes, &body);
     }
 }
+
+/// What fuzzing starts from, and what it found before, also where there is no fuzzer.
+#[test]
+fn the_seeds_of_fuzzing() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fuzz/seeds/scanner");
+    for entry in std::fs::read_dir(dir).unwrap() {
+        properties::scan_seed(&std::fs::read(entry.unwrap().path()).unwrap());
+    }
+}
