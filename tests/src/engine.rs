@@ -1,4 +1,6 @@
-//! Every relay test runs once for each engine.
+//! Every relay test runs once for each engine, and on the networks where the engine might differ.
+
+use crate::Topology;
 
 /// What carries body bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +9,8 @@ pub enum Engine {
     Userspace,
     /// The sock-map of the kernel.
     Sockmap,
+    /// Packets that are rewritten and sent on before a socket sees them.
+    Splice,
 }
 
 impl Engine {
@@ -15,6 +19,7 @@ impl Engine {
         match self {
             Self::Userspace => "userspace",
             Self::Sockmap => "sockmap",
+            Self::Splice => "splice",
         }
     }
 
@@ -27,6 +32,16 @@ impl Engine {
     }
 }
 
+/// Runs a test's body with an engine over a network, unless one of them cannot be had here.
+pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
+    if !engine.available() {
+        return;
+    }
+    if let Some(_entered) = topology.enter() {
+        body(engine);
+    }
+}
+
 /// Defines a test for each engine, named `NAME::userspace` and so on:
 ///
 /// ```ignore
@@ -34,9 +49,60 @@ impl Engine {
 ///     fn a_response_arrives(engine) { ... }
 /// }
 /// ```
+///
+/// All engines run on loopback. `splice` works on packets, so it runs over links as well
+/// (`NAME::splice_veth`). With [`for_each_engine_and_network!`](crate::for_each_engine_and_network)
+/// all of them do, and `splice` over IPv6 too; with
+/// [`for_each_engine_on_loopback!`](crate::for_each_engine_on_loopback) none does.
 #[macro_export]
 macro_rules! for_each_engine {
     ($($(#[$meta:meta])* fn $name:ident($engine:ident) $body:block)*) => {$(
+        $crate::engine_tests! {
+            $(#[$meta])* $name $engine $body
+            loopback: Userspace userspace, Sockmap sockmap;
+            splice: Loopback splice, Veth splice_veth;
+            others:
+        }
+    )*};
+}
+
+/// As [`for_each_engine!`](crate::for_each_engine), over every kind of network.
+#[macro_export]
+macro_rules! for_each_engine_and_network {
+    ($($(#[$meta:meta])* fn $name:ident($engine:ident) $body:block)*) => {$(
+        $crate::engine_tests! {
+            $(#[$meta])* $name $engine $body
+            loopback: Userspace userspace, Sockmap sockmap;
+            splice: Loopback splice, Veth splice_veth, Veth6 splice_veth6;
+            others: Userspace userspace_veth, Sockmap sockmap_veth
+        }
+    )*};
+}
+
+/// As [`for_each_engine!`](crate::for_each_engine), for bodies that need one host, or make networks
+/// of their own.
+#[macro_export]
+macro_rules! for_each_engine_on_loopback {
+    ($($(#[$meta:meta])* fn $name:ident($engine:ident) $body:block)*) => {$(
+        $crate::engine_tests! {
+            $(#[$meta])* $name $engine $body
+            loopback: Userspace userspace, Sockmap sockmap;
+            splice: Loopback splice;
+            others:
+        }
+    )*};
+}
+
+/// One body, many tests.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! engine_tests {
+    (
+        $(#[$meta:meta])* $name:ident $engine:ident $body:block
+        loopback: $($local:ident $local_name:ident),*;
+        splice: $($topology:ident $splice_name:ident),*;
+        others: $($other:ident $other_name:ident),*
+    ) => {
         $(#[$meta])*
         mod $name {
             #[allow(unused_imports)]
@@ -44,17 +110,33 @@ macro_rules! for_each_engine {
 
             fn run($engine: $crate::Engine) $body
 
-            #[test]
-            fn userspace() {
-                run($crate::Engine::Userspace);
-            }
-
-            #[test]
-            fn sockmap() {
-                if $crate::Engine::Sockmap.available() {
-                    run($crate::Engine::Sockmap);
+            $(
+                #[test]
+                fn $local_name() {
+                    $crate::engine::run($crate::Engine::$local, $crate::Topology::Loopback, run);
                 }
-            }
+            )*
+            $(
+                #[test]
+                fn $other_name() {
+                    $crate::engine::run($crate::Engine::$other, $crate::Topology::Veth, run);
+                }
+            )*
+            $crate::when_splice_is_built! {$(
+                #[test]
+                fn $splice_name() {
+                    $crate::engine::run($crate::Engine::Splice, $crate::Topology::$topology, run);
+                }
+            )*}
         }
-    )*};
+    };
+}
+
+/// The gateway has no engine `splice` yet; this is the one place to say that it has.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! when_splice_is_built {
+    ($($tests:item)*) => {
+        // $($tests)*
+    };
 }

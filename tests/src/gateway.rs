@@ -18,6 +18,8 @@ use crate::{
     Engine, Peer, Setup,
     message::{Message, request_with},
     metrics::Metrics,
+    netns,
+    network::Network,
     process, serial,
     wait::{eventually, eventually_some, within},
 };
@@ -42,6 +44,8 @@ pub struct Gateway {
     log: Arc<Mutex<Vec<String>>>,
     directory: tempfile::TempDir,
     exited: Option<ExitStatus>,
+    namespace: Option<String>,
+    _network: Option<Arc<Network>>,
     _serial: Option<serial::Guard>,
 }
 
@@ -68,7 +72,10 @@ impl Gateway {
             // Decisions of ours, without those of the libraries.
             command.env("ATALHO_LOG", "info,router=debug");
         }
-        Self::launch(command, setup.engine(), directory, !setup.alone)
+        let mut gateway = Self::launch(command, setup.engine(), directory, !setup.alone);
+        gateway.namespace.clone_from(&setup.namespace);
+        gateway._network.clone_from(&setup.network);
+        gateway
     }
 
     /// Starts it with flags only.
@@ -113,6 +120,8 @@ impl Gateway {
             log,
             directory,
             exited: None,
+            namespace: None,
+            _network: None,
             _serial: serial,
         };
         let started = within(START, || {
@@ -185,7 +194,12 @@ impl Gateway {
     /// When no complete response comes.
     #[track_caller]
     pub fn admin_get(&self, path: &str) -> Message {
-        Peer::connect(self.admin()).ask(request_with("GET", path, &[("Connection", "close")], ""))
+        // On the loopback of the gateway's host.
+        let mut admin = match &self.namespace {
+            Some(name) => netns::within(name, || Peer::connect(self.admin())),
+            None => Peer::connect(self.admin()),
+        };
+        admin.ask(request_with("GET", path, &[("Connection", "close")], ""))
     }
 
     // === looking into it ===

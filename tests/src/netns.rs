@@ -3,9 +3,10 @@
 
 use std::{
     fs::File,
+    io::Write,
     net::IpAddr,
     os::fd::AsRawFd,
-    process::Command,
+    process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -49,36 +50,64 @@ impl Namespace {
         ip(&[&["-n", &self.name], args].concat());
     }
 
+    /// Runs many commands of `ip` within, one a line.
+    ///
+    /// # Panics
+    /// When one fails.
+    #[track_caller]
+    pub fn ip_batch(&self, commands: &str) {
+        let mut child = Command::new("ip")
+            .args(["-n", &self.name, "-batch", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the `ip` command");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(commands.as_bytes()).expect("`ip` reads");
+        drop(input);
+        let output = child.wait_with_output().expect("our child");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ip: {said}in: {commands}");
+    }
+
+    /// Joins two namespaces with a pair of interfaces that are down and have no address. Returns
+    /// their names, ours first.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[track_caller]
+    pub fn link(&self, other: &Self) -> (String, String) {
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let (a, b) = (format!("at{number}a"), format!("at{number}b"));
+        let (ours, theirs) = (self.name(), other.name());
+        ip(&[
+            "link", "add", &a, "netns", ours, "type", "veth", "peer", "name", &b, "netns", theirs,
+        ]);
+        (a, b)
+    }
+
     /// Joins two namespaces: `here` becomes this one's address on a link, `there` the other's, both
-    /// with a prefix length. The interfaces are named after the other end's number.
+    /// with a prefix length. Returns the names of the interfaces, ours first.
     ///
     /// # Panics
     /// When the system refuses.
     #[track_caller]
     pub fn join(&self, other: &Self, here: &str, there: &str) -> (String, String) {
-        let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let (a, b) = (format!("at{number}a"), format!("at{number}b"));
-        ip(&[
-            "link",
-            "add",
-            &a,
-            "netns",
-            &self.name,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            &b,
-            "netns",
-            &other.name,
-        ]);
+        let (a, b) = self.link(other);
         for (space, link, address) in [(self, &a, here), (other, &b, there)] {
             // Without duplicate address detection, IPv6 addresses work at once.
-            let nodad: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
-            space.ip(&[&["addr", "add", address, "dev", link], nodad].concat());
-            space.ip(&["link", "set", link, "up"]);
+            let nodad = if address.contains(':') { "nodad" } else { "" };
+            space.ip_batch(&format!("addr add {address} dev {link} {nodad}\nlink set {link} up\n"));
         }
         (a, b)
+    }
+
+    /// A descriptor of it, to enter it by.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn open(&self) -> File {
+        open(&self.name)
     }
 
     /// Adds an address to a link of this namespace.
@@ -96,21 +125,39 @@ impl Namespace {
     /// # Panics
     /// When `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let entered = || {
-                let file =
-                    File::open(format!("/var/run/netns/{}", self.name)).expect("a namespace");
-                // SAFETY: the descriptor is open; only this thread changes its namespace.
-                let rc = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
-                assert_eq!(rc, 0, "setns: {}", std::io::Error::last_os_error());
-                work()
-            };
-            match scope.spawn(entered).join() {
-                Ok(value) => value,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })
+        within(&self.name, work)
     }
+}
+
+/// Runs `work` on a thread that is in the namespace of this name.
+///
+/// # Panics
+/// When there is none, or `work` panics.
+pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let entered = || {
+            enter(&open(name));
+            work()
+        };
+        match scope.spawn(entered).join() {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn open(name: &str) -> File {
+    File::open(format!("/var/run/netns/{name}")).expect("a namespace")
+}
+
+/// Takes this thread, and those that it starts from now on, to a namespace.
+///
+/// # Panics
+/// When we may not.
+pub fn enter(namespace: &File) {
+    // SAFETY: the descriptor is open; only this thread changes its namespace.
+    let rc = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+    assert_eq!(rc, 0, "setns: {}", std::io::Error::last_os_error());
 }
 
 impl Drop for Namespace {

@@ -1,10 +1,10 @@
 //! The configuration of a gateway under test.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use toml::{Table, Value};
 
-use crate::{Engine, Gateway, Upstream, netns::Namespace};
+use crate::{Engine, Gateway, Upstream, netns::Namespace, network::Network};
 
 /// Builds a configuration file and starts a gateway with it.
 ///
@@ -22,12 +22,19 @@ pub struct Setup {
     endpoints: Option<Value>,
     pub(crate) alone: bool,
     pub(crate) namespace: Option<String>,
+    /// Kept until the gateway has ended.
+    pub(crate) network: Option<Arc<Network>>,
     pub(crate) nobody: bool,
 }
 
 impl Setup {
-    /// A gateway on loopback whose only endpoint has no instance yet.
+    /// A gateway whose only endpoint has no instance yet.
     pub fn new(engine: Engine) -> Self {
+        let network = Network::current();
+        let listen = match &network {
+            Some(network) => network.listen().to_string(),
+            None => "127.0.0.1:0".to_owned(),
+        };
         let setup = Self {
             engine,
             table: Table::new(),
@@ -35,11 +42,12 @@ impl Setup {
             instances: Vec::new(),
             endpoints: None,
             alone: false,
-            namespace: None,
+            namespace: network.as_ref().map(|network| network.gateway.name().to_owned()),
+            network,
             nobody: false,
         };
         setup
-            .set("listen", vec!["127.0.0.1:0"])
+            .set("listen", vec![listen])
             .set("admin", "127.0.0.1:0")
             .set("threads", 1)
             .set("engine.mode", engine.name())

@@ -18,6 +18,7 @@ use socket2::{Domain, Socket, Type};
 use crate::{
     gate::Gate,
     message::{Head, Message},
+    network::{Network, instance_address},
     peer::Peer,
     wait::{DEADLINE, within},
 };
@@ -44,6 +45,7 @@ pub struct Upstream {
     listener: Option<TcpListener>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    network: Option<Arc<Network>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +61,7 @@ struct Shared {
 impl Upstream {
     /// An instance played by hand.
     pub fn manual() -> Self {
-        Self::manual_at("127.0.0.1:0".parse().expect("an address"))
+        Self::manual_at(instance_address())
     }
 
     /// An instance played by hand, at an address of the test's choice.
@@ -67,20 +69,22 @@ impl Upstream {
     /// # Panics
     /// When the address is taken.
     pub fn manual_at(address: SocketAddr) -> Self {
-        let listener = listen(address);
+        let network = Network::current();
+        let listener = on_instance(&network, || listen(address));
         listener.set_nonblocking(true).expect("a fresh socket");
         Self {
             address: listener.local_addr().expect("a bound socket"),
             listener: Some(listener),
             shared: Arc::default(),
             thread: None,
+            network,
         }
     }
 
     /// An instance that calls `exchange` for each request head; the body is still to be read from
     /// the peer. A panic in it fails the test when the instance is dropped.
     pub fn serve(exchange: impl Fn(&mut Peer, &Head) -> Next + Send + Sync + 'static) -> Self {
-        Self::serve_at("127.0.0.1:0".parse().expect("an address"), exchange)
+        Self::serve_at(instance_address(), exchange)
     }
 
     /// As [`Upstream::serve`], at an address of the test's choice.
@@ -91,7 +95,8 @@ impl Upstream {
         address: SocketAddr,
         exchange: impl Fn(&mut Peer, &Head) -> Next + Send + Sync + 'static,
     ) -> Self {
-        let listener = listen(address);
+        let network = Network::current();
+        let listener = on_instance(&network, || listen(address));
         let address = listener.local_addr().expect("a bound socket");
         let shared = Arc::<Shared>::default();
         let exchange = Arc::new(exchange);
@@ -99,12 +104,12 @@ impl Upstream {
             let shared = shared.clone();
             move || accept_all(&listener, &shared, &exchange)
         });
-        Self { address, listener: None, shared, thread: Some(thread) }
+        Self { address, listener: None, shared, thread: Some(thread), network }
     }
 
     /// An instance that records each request, and then answers with what `answer` makes of it.
     pub fn answering(answer: impl Fn(&Message) -> Vec<u8> + Send + Sync + 'static) -> Self {
-        Self::answering_at("127.0.0.1:0".parse().expect("an address"), answer)
+        Self::answering_at(instance_address(), answer)
     }
 
     /// As [`Upstream::answering`], at an address of the test's choice.
@@ -224,7 +229,9 @@ impl Upstream {
         }
         if let Some(thread) = self.thread.take() {
             // Wakes the thread from accept.
-            let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+            let _ = on_instance(&self.network, || {
+                TcpStream::connect_timeout(&self.address, Duration::from_secs(1))
+            });
             let _ = thread.join();
         }
     }
@@ -242,6 +249,14 @@ impl Drop for Upstream {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Runs `work` on the instance's host.
+fn on_instance<T: Send>(network: &Option<Arc<Network>>, work: impl FnOnce() -> T + Send) -> T {
+    match network {
+        Some(network) => network.instance.run(work),
+        None => work(),
+    }
 }
 
 fn listen(address: SocketAddr) -> TcpListener {

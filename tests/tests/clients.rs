@@ -7,7 +7,7 @@ use std::{
 };
 
 use tests::{
-    Engine, Gate, Gateway, Next, Setup, Upstream, chunked, eventually, for_each_engine,
+    Engine, Gate, Gateway, Next, Setup, Upstream, chunked, eventually, for_each_engine_on_loopback,
     message::{CHUNKED_HEAD, chat, response, response_with},
     payload, process,
 };
@@ -81,7 +81,7 @@ fn expect_success(output: &Output) {
     assert!(output.status.success(), "{}\n{said}", output.status);
 }
 
-for_each_engine! {
+for_each_engine_on_loopback! {
     fn the_openai_client(engine) {
         run_script(engine, "openai_client.py");
     }
@@ -178,7 +178,7 @@ fn the_openai_client_raises_what_fits_each_error() {
     case("its_own", &start(base().instances([&angry])));
 }
 
-for_each_engine! {
+for_each_engine_on_loopback! {
     fn the_openai_client_notices_a_stream_that_breaks(engine) {
         let upstream = Upstream::serve(|peer, head| {
             let _ = peer.try_request_body(head);

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tests::{
-    End, Engine, Gateway, Next, Peer, Setup, Upstream, chunked, eventually, for_each_engine,
+    End, Engine, Gateway, Next, Peer, Setup, Upstream, chunked, eventually,
+    for_each_engine_and_network,
     message::{CHUNKED_HEAD, chat, chunked_request, request, response},
     payload, process,
     wait::HANGUP,
@@ -38,7 +39,7 @@ fn leave_and_expect(client: Peer, instance: &mut Peer, how: usize) {
     assert!(took < HANGUP, "the instance heard of it after {took:?} (way {how})");
 }
 
-for_each_engine! {
+for_each_engine_and_network! {
     fn a_client_that_leaves_before_the_first_byte_cancels_the_work(engine) {
         let (upstream, gateway) = start(engine);
         for how in 0..3 {

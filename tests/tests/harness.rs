@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::{
-    End, Next, Peer, Upstream, chunked, eventually,
+    End, Engine, Network, Next, Peer, Setup, Topology, Upstream, chunked, eventually,
     message::{CHUNKED_HEAD, chunked_request, request, response},
     netns::Namespace,
     payload,
@@ -103,4 +103,27 @@ fn namespaces_are_joined_and_removed() {
     let name = left.name().to_owned();
     drop((left, right));
     assert!(!std::path::Path::new(&format!("/var/run/netns/{name}")).exists());
+}
+
+#[test]
+fn on_a_network_everyone_has_a_host() {
+    for topology in [Topology::Veth, Topology::Veth6] {
+        let Some(entered) = topology.enter() else { return };
+        let network = entered.network().expect("a network");
+        let upstream = Upstream::answering(|_| response(200, "here"));
+        assert_eq!(upstream.address().ip(), network.instance_address().ip());
+        // The client's host reaches the instance's through the gateway's; so do its threads.
+        let address = upstream.address();
+        let ask = move || Peer::connect(address).ask(request("GET", "/", "")).payload();
+        assert_eq!(std::thread::spawn(ask).join().unwrap(), b"here");
+        let gateway = Setup::single(Engine::Userspace, &upstream).start();
+        assert_eq!(gateway.address().ip(), network.listen().ip());
+        let mut client = gateway.connect();
+        assert_ne!(client.local_addr().ip(), gateway.address().ip());
+        assert_eq!(client.ask(request("GET", "/", "")).payload(), b"here");
+        gateway.expect_idle();
+    }
+    assert!(Network::current().is_none(), "we are back");
+    let upstream = Upstream::ok();
+    assert_eq!(Peer::connect(upstream.address()).ask(request("GET", "/", "")).status(), 200);
 }

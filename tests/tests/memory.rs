@@ -9,7 +9,7 @@ use std::{
 };
 
 use tests::{
-    Next, Peer, Setup, Upstream, for_each_engine,
+    Next, Peer, Setup, Upstream, for_each_engine_on_loopback,
     message::chat,
     payload, process, serial,
     wait::{settled, within},
@@ -21,7 +21,7 @@ const EACH: u64 = 4 << 20;
 /// What the instance sends to each: more than may be held for it.
 const BODY: usize = 8 << 20;
 
-for_each_engine! {
+for_each_engine_on_loopback! {
     fn stalled_clients_of_a_flat_out_instance_cost_little_and_lose_nothing(engine) {
         let _alone = serial::alone();
         let body = Arc::new(payload::bytes(1, BODY));

@@ -2,7 +2,7 @@
 //! an acknowledgement.
 
 use tests::{
-    Engine, Gateway, Peer, Setup, Upstream, chunked, for_each_engine,
+    Engine, Gateway, Peer, Setup, Upstream, chunked, for_each_engine_and_network,
     message::{CHUNKED_HEAD, chat, response},
     payload,
 };
@@ -21,7 +21,7 @@ fn frame(number: usize) -> Vec<u8> {
     format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"token {number}\"}}}}]}}\n\n").into()
 }
 
-for_each_engine! {
+for_each_engine_and_network! {
     fn every_frame_arrives_before_the_next_is_sent(engine) {
         let (gateway, upstream, mut client, mut instance) = started(engine);
         for round in 0..3 {

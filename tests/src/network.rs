@@ -1,0 +1,189 @@
+//! What lies between a client, the gateway and an instance: one loopback, or links.
+//!
+//! A test's body does not say which. While a [`Topology`] other than loopback is in force, the
+//! test's thread, and every thread that it starts, is on the client's host: what it connects comes
+//! from there. [`Upstream`](crate::Upstream) listens on the instance's host, and
+//! [`Setup`](crate::Setup) starts the gateway on its own, because both ask [`Network::current`].
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::MetadataExt,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
+
+use crate::netns::{self, Namespace};
+
+/// Addresses on the client's link, then on the instance's: client, gateway, gateway, instance.
+const V4: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(10, 98, 1, 1),
+    Ipv4Addr::new(10, 98, 1, 2),
+    Ipv4Addr::new(10, 98, 2, 1),
+    Ipv4Addr::new(10, 98, 2, 2),
+];
+const V6: [Ipv6Addr; 4] = [
+    Ipv6Addr::new(0xfd98, 1, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xfd98, 1, 0, 0, 0, 0, 0, 2),
+    Ipv6Addr::new(0xfd98, 2, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xfd98, 2, 0, 0, 0, 0, 0, 2),
+];
+
+/// Where client, gateway and instance are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// All on one host, over IPv4.
+    Loopback,
+    /// Three hosts in a row, joined by veth pairs, over IPv4. The gateway's forwards as well.
+    Veth,
+    /// The same over IPv6.
+    Veth6,
+}
+
+impl Topology {
+    /// Takes this thread, and those that it starts, to the client's host. `None`, said aloud, when
+    /// we may not.
+    ///
+    /// # Panics
+    /// In CI, when we may not.
+    pub fn enter(self) -> Option<Entered> {
+        match self {
+            Self::Loopback => Some(Entered { inside: None }),
+            Self::Veth | Self::Veth6 => Network::new(self == Self::Veth6)?.enter(),
+        }
+    }
+}
+
+/// Keeps a thread on the client's host; dropped, it brings it back.
+#[derive(Debug)]
+pub struct Entered {
+    inside: Option<(Arc<Network>, File)>,
+}
+
+impl Entered {
+    /// The network, if there is one.
+    pub fn network(&self) -> Option<&Arc<Network>> {
+        self.inside.as_ref().map(|(network, _)| network)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Some((network, home)) = self.inside.take() else { return };
+        networks().remove(&network.key);
+        netns::enter(&home);
+    }
+}
+
+/// Client, gateway and instance, each on a host of its own.
+#[derive(Debug)]
+pub struct Network {
+    /// The client's host.
+    pub client: Namespace,
+    /// The gateway's host.
+    pub gateway: Namespace,
+    /// The instance's host.
+    pub instance: Namespace,
+    /// The client's interface, and the gateway's on the same link.
+    pub client_link: (String, String),
+    /// The gateway's interface towards the instance, and the instance's.
+    pub instance_link: (String, String),
+    six: bool,
+    key: u64,
+}
+
+static NETWORKS: LazyLock<Mutex<HashMap<u64, Arc<Network>>>> = LazyLock::new(Mutex::default);
+
+fn networks() -> std::sync::MutexGuard<'static, HashMap<u64, Arc<Network>>> {
+    NETWORKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Network {
+    /// Makes one, with addresses of both families on every link. `six` says which of them
+    /// [`Network::listen`] and [`Network::instance_address`] name. `None`, said aloud, when we may
+    /// not.
+    ///
+    /// # Panics
+    /// In CI, when we may not.
+    pub fn new(six: bool) -> Option<Self> {
+        let (client, gateway) = (Namespace::new()?, Namespace::new()?);
+        let instance = Namespace::new()?;
+        let client_link = client.link(&gateway);
+        let instance_link = gateway.link(&instance);
+        let ends = [
+            (&client, &client_link.0),
+            (&gateway, &client_link.1),
+            (&gateway, &instance_link.0),
+            (&instance, &instance_link.1),
+        ];
+        for ((namespace, link), (v4, v6)) in ends.into_iter().zip(V4.iter().zip(&V6)) {
+            let mut commands = format!(
+                "link set {link} up\naddr add {v4}/24 dev {link}\naddr add {v6}/64 dev {link} nodad\n"
+            );
+            // The outer two reach each other through the gateway.
+            let way = match link {
+                link if *link == client_link.0 => Some(1),
+                link if *link == instance_link.1 => Some(2),
+                _ => None,
+            };
+            if let Some(next) = way {
+                commands += &format!("route add default via {}\n", V4[next]);
+                commands += &format!("route add ::/0 via {}\n", V6[next]);
+            }
+            namespace.ip_batch(&commands);
+        }
+        gateway.run(|| {
+            // (/proc/sys/net is that of the thread that opens it.)
+            for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{setting}"), "1").expect("a setting of ours");
+            }
+        });
+        let key = client.run(current_namespace);
+        Some(Self { client, gateway, instance, client_link, instance_link, six, key })
+    }
+
+    /// Takes this thread, and those that it starts, to the client's host.
+    pub fn enter(self) -> Option<Entered> {
+        let home = File::open("/proc/thread-self/ns/net").expect("our namespace");
+        let network = Arc::new(self);
+        networks().insert(network.key, network.clone());
+        netns::enter(&network.client.open());
+        Some(Entered { inside: Some((network, home)) })
+    }
+
+    /// The network on whose client's host this thread is.
+    pub fn current() -> Option<Arc<Self>> {
+        let networks = networks();
+        if networks.is_empty() {
+            return None;
+        }
+        networks.get(&current_namespace()).cloned()
+    }
+
+    fn address(&self, index: usize) -> SocketAddr {
+        let ip = if self.six { IpAddr::V6(V6[index]) } else { IpAddr::V4(V4[index]) };
+        SocketAddr::new(ip, 0)
+    }
+
+    /// Where the gateway is to listen.
+    pub fn listen(&self) -> SocketAddr {
+        self.address(1)
+    }
+
+    /// Where an instance is to listen.
+    pub fn instance_address(&self) -> SocketAddr {
+        self.address(3)
+    }
+}
+
+/// Where an instance listens unless the test says otherwise: see [`Topology`].
+pub fn instance_address() -> SocketAddr {
+    match Network::current() {
+        Some(network) => network.instance_address(),
+        None => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+    }
+}
+
+fn current_namespace() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").expect("our namespace").ino()
+}
