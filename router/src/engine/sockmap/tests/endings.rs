@@ -111,6 +111,38 @@ fn a_reset_source_is_noticed_at_once() {
 }
 
 #[test]
+fn a_target_that_takes_all_and_closes_has_had_all() {
+    // A server that is slow to read a request, then answers and closes: the engine is still
+    // waiting for the backlog to go when it sees the close.
+    const LEN: usize = 400_000;
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, target) = connection().await;
+        socket2::SockRef::from(&target).set_recv_buffer_size(64 * 1024).unwrap();
+        socket2::SockRef::from(&to.stream).set_send_buffer_size(64 * 1024).unwrap();
+        let mut target = target.into_std().unwrap();
+        target.set_nonblocking(false).unwrap();
+        let far = tokio::task::spawn_local({
+            let engine = engine.clone();
+            async move {
+                until_steered(&engine).await;
+                source.write_all(&pattern(1, LEN)).await.unwrap();
+                let reader = tokio::task::spawn_blocking(move || {
+                    let mut got = vec![0; LEN];
+                    std::io::Read::read_exact(&mut target, &mut got).unwrap();
+                    got
+                });
+                (reader.await.unwrap(), source)
+            }
+        });
+        let mut framing = Framing::length(LEN as u64);
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, true).await;
+        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, LEN as u64));
+        assert!(far.await.unwrap().0 == pattern(1, LEN));
+    });
+}
+
+#[test]
 fn a_target_that_leaves_is_noticed_at_once() {
     for by_reset in [false, true] {
         with_engine(Settings::default(), move |engine| async move {
