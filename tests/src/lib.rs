@@ -21,6 +21,7 @@ pub mod serial;
 pub mod setup;
 pub mod upstream;
 pub mod wait;
+pub mod wire;
 
 pub use engine::Engine;
 pub use gate::Gate;

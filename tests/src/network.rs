@@ -10,10 +10,13 @@ use std::{
     fs::File,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::MetadataExt,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::netns::{self, Namespace};
+use crate::{
+    netns::{self, Namespace},
+    wire::{Shares, Wire},
+};
 
 /// Addresses on the client's link, then on the instance's: client, gateway, gateway, instance.
 const V4: [Ipv4Addr; 4] = [
@@ -88,13 +91,42 @@ pub struct Network {
     pub client_link: (String, String),
     /// The gateway's interface towards the instance, and the instance's.
     pub instance_link: (String, String),
+    /// Bad wires on both links, if they were asked for.
+    pub wires: Option<Wires>,
     six: bool,
     key: u64,
 }
 
+/// The wires of both links; the hosts are at the ends of the client's, and of the instance's, so that
+/// the gateway is at the right end of the first and at the left end of the second.
+#[derive(Debug)]
+pub struct Wires {
+    client: Mutex<Wire>,
+    instance: Mutex<Wire>,
+    _namespace: Namespace,
+}
+
+impl Wires {
+    /// The one between client and gateway.
+    pub fn client(&self) -> MutexGuard<'_, Wire> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one between gateway and instance.
+    pub fn instance(&self) -> MutexGuard<'_, Wire> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how bad both are.
+    pub fn set(&self, shares: Shares) {
+        self.client().set(shares);
+        self.instance().set(shares);
+    }
+}
+
 static NETWORKS: LazyLock<Mutex<HashMap<u64, Arc<Network>>>> = LazyLock::new(Mutex::default);
 
-fn networks() -> std::sync::MutexGuard<'static, HashMap<u64, Arc<Network>>> {
+fn networks() -> MutexGuard<'static, HashMap<u64, Arc<Network>>> {
     NETWORKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -106,10 +138,33 @@ impl Network {
     /// # Panics
     /// In CI, when we may not.
     pub fn new(six: bool) -> Option<Self> {
+        Self::make(six, None)
+    }
+
+    /// As [`Network::new`], with wires that can be made bad.
+    pub fn wired(six: bool, seed: u64) -> Option<Self> {
+        Self::make(six, Some(seed))
+    }
+
+    fn make(six: bool, seed: Option<u64>) -> Option<Self> {
         let (client, gateway) = (Namespace::new()?, Namespace::new()?);
         let instance = Namespace::new()?;
-        let client_link = client.link(&gateway);
-        let instance_link = gateway.link(&instance);
+        let (client_link, instance_link, wires) = match seed {
+            None => (client.link(&gateway), gateway.link(&instance), None),
+            Some(seed) => {
+                let middle = Namespace::new()?;
+                middle.run(|| configure("ipv6/conf/all/disable_ipv6"));
+                let wire = |left: &Namespace, right: &Namespace, seed| {
+                    let (a, b) = left.link(&middle);
+                    let (c, d) = middle.link(right);
+                    (Mutex::new(Wire::between(&middle, &b, &c, seed)), (a, d))
+                };
+                let (first, client_link) = wire(&client, &gateway, seed);
+                let (second, instance_link) = wire(&gateway, &instance, !seed);
+                let wires = Wires { client: first, instance: second, _namespace: middle };
+                (client_link, instance_link, Some(wires))
+            }
+        };
         let ends = [
             (&client, &client_link.0),
             (&gateway, &client_link.1),
@@ -133,13 +188,19 @@ impl Network {
             namespace.ip_batch(&commands);
         }
         gateway.run(|| {
-            // (/proc/sys/net is that of the thread that opens it.)
-            for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-                std::fs::write(format!("/proc/sys/net/{setting}"), "1").expect("a setting of ours");
-            }
+            configure("ipv4/ip_forward");
+            configure("ipv6/conf/all/forwarding");
         });
         let key = client.run(current_namespace);
-        Some(Self { client, gateway, instance, client_link, instance_link, six, key })
+        Some(Self { client, gateway, instance, client_link, instance_link, wires, six, key })
+    }
+
+    /// Makes every interface take and bring packets as they are on a wire.
+    pub fn plain_packets(&self) {
+        self.client.plain_packets(&self.client_link.0);
+        self.gateway.plain_packets(&self.client_link.1);
+        self.gateway.plain_packets(&self.instance_link.0);
+        self.instance.plain_packets(&self.instance_link.1);
     }
 
     /// Takes this thread, and those that it starts, to the client's host.
@@ -165,6 +226,11 @@ impl Network {
         SocketAddr::new(ip, 0)
     }
 
+    /// The client's.
+    pub fn client_address(&self) -> SocketAddr {
+        self.address(0)
+    }
+
     /// Where the gateway is to listen.
     pub fn listen(&self) -> SocketAddr {
         self.address(1)
@@ -182,6 +248,11 @@ pub fn instance_address() -> SocketAddr {
         Some(network) => network.instance_address(),
         None => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
     }
+}
+
+/// Turns a setting of this thread's namespace on.
+fn configure(setting: &str) {
+    std::fs::write(format!("/proc/sys/net/{setting}"), "1").expect("a setting of ours");
 }
 
 fn current_namespace() -> u64 {

@@ -15,7 +15,10 @@ use crate::{
 };
 
 const TARGET: &str = "bpfel-unknown-none";
-const BINARY: &str = "atalho-ebpf";
+/// Package, its binary, and where it goes below `target`. The tests' object has a folder of its own
+/// because the build script of `router` watches that of the gateway's.
+const OBJECTS: [(&str, &str, &str); 2] =
+    [("router-ebpf", "atalho-ebpf", "bpf"), ("wire", "atalho-wire", "bpf-tests")];
 /// Of the workspace's Cargo.toml; the flags of the target are in .cargo/config.toml.
 const PROFILE: &str = "bpf";
 
@@ -24,30 +27,33 @@ const PROFILE: &str = "bpf";
 /// # Errors
 /// Says in one line what is missing when the toolchain is not there and cannot be installed.
 pub(crate) fn build(workspace: &Workspace, force: bool) -> Result<()> {
-    let object = object(workspace);
+    let there =
+        OBJECTS.iter().all(|(_, name, folder)| object_at(workspace, folder, name).is_file());
     // A directory of its own: the compiler differs from the one of the rest of the workspace. And
     // not beside the object: the build script of `router` watches that directory.
     let build_dir = workspace.target.join("bpf-build");
     let stamp = build_dir.join("stamp");
     let sources = hash_of_sources(&workspace.root)?;
-    if !force && object.is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == sources) {
+    if !force && there && fs::read_to_string(&stamp).is_ok_and(|old| old == sources) {
         return Ok(());
     }
     let toolchain = toolchain(workspace)?;
     toolchain::ensure_bpf_linker(workspace.cargo_path())?;
     eprintln!("building the kernel programs with {} ({})", toolchain.name, toolchain.version);
-    toolchain
-        .cargo("build")
-        .args(["--profile", PROFILE, "-p", "router-ebpf", "--bin", BINARY])
-        .args(["--features", "programs"])
-        .args(["-Z", "build-std=core", "--target", TARGET, "--target-dir"])
-        .arg(&build_dir)
-        .dir(&workspace.root)
-        .run()?;
-    let built = build_dir.join(TARGET).join(PROFILE).join(BINARY);
-    replace(&built, &object)?;
+    for (package, name, folder) in OBJECTS {
+        toolchain
+            .cargo("build")
+            .args(["--profile", PROFILE, "-p", package, "--bin", name])
+            .args(["--features", "programs"])
+            .args(["-Z", "build-std=core", "--target", TARGET, "--target-dir"])
+            .arg(&build_dir)
+            .dir(&workspace.root)
+            .run()?;
+        let object = object_at(workspace, folder, name);
+        replace(&build_dir.join(TARGET).join(PROFILE).join(name), &object)?;
+        println!("built {}", workspace.relative(&object).display());
+    }
     fs::write(&stamp, sources)?;
-    println!("built {}", workspace.relative(&object).display());
     Ok(())
 }
 
@@ -95,7 +101,12 @@ impl std::error::Error for NoToolchain {}
 
 /// Where the object goes, and where `router`'s build script looks for it.
 pub(crate) fn object(workspace: &Workspace) -> PathBuf {
-    workspace.target.join("bpf").join(BINARY)
+    let (_, name, folder) = OBJECTS[0];
+    object_at(workspace, folder, name)
+}
+
+fn object_at(workspace: &Workspace, folder: &str, name: &str) -> PathBuf {
+    workspace.target.join(folder).join(name)
 }
 
 /// Copies `new` over `old` in one step, and only if they differ, so that nothing that embeds it is
@@ -116,7 +127,7 @@ fn replace(new: &Path, old: &Path) -> Result<()> {
 fn hash_of_sources(root: &Path) -> Result<String> {
     let mut files =
         ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"].map(|file| root.join(file)).to_vec();
-    let mut dirs = vec![root.join("router-ebpf")];
+    let mut dirs = vec![root.join("router-ebpf"), root.join("tests/wire")];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
             let entry = entry?;

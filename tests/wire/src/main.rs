@@ -1,0 +1,117 @@
+//! A bad wire: takes every frame that comes in at one end to the other end, and on the way loses,
+//! repeats, or puts aside some of those that carry TCP or UDP.
+#![no_std]
+#![no_main]
+// Assembly for BPF is not stable yet; the compiler has no atomics with a result for this target.
+#![feature(asm_experimental_arch)]
+
+use core::arch::asm;
+
+use aya_ebpf::{
+    bindings::TC_ACT_SHOT,
+    helpers::bpf_redirect,
+    macros::{classifier, map},
+    maps::Array,
+    programs::TcContext,
+};
+use wire::{COUNTERS, ENDS, Fate, Settings, fate, setting};
+
+/// Of each direction.
+#[map]
+static SETTINGS: Array<Settings> = Array::with_max_entries(ENDS, 0);
+/// The number of the next packet of each direction.
+#[map]
+static NUMBERS: Array<u64> = Array::with_max_entries(ENDS, 0);
+/// Packets by fate.
+#[map]
+static COUNTS: Array<u64> = Array::with_max_entries(ENDS * COUNTERS, 0);
+
+/// Attached where frames come in at the left end.
+#[classifier]
+pub(crate) fn from_left(ctx: TcContext) -> i32 {
+    carry(&ctx, 0)
+}
+
+/// Attached where frames come in at the right end.
+#[classifier]
+pub(crate) fn from_right(ctx: TcContext) -> i32 {
+    carry(&ctx, 1)
+}
+
+#[inline(always)]
+fn carry(ctx: &TcContext, end: u32) -> i32 {
+    let Some(settings) = SETTINGS.get(end) else { return TC_ACT_SHOT };
+    let out = settings[setting::OUT] as u32;
+    let hold = settings[setting::HOLD] as u32;
+    // Neighbours must find each other: ARP and ICMP are left in peace.
+    let fate = if transport(ctx) { decide(settings, end) } else { Fate::Pass };
+    match fate {
+        Fate::Pass => {}
+        Fate::Lose => return TC_ACT_SHOT,
+        Fate::Delay => return redirect(hold),
+        Fate::Repeat => {
+            // A copy that cannot be made is a packet lost behind its original: no harm.
+            let _ = ctx.clone_redirect(out, 0);
+        }
+        Fate::Echo => {
+            let _ = ctx.clone_redirect(hold, 0);
+        }
+    }
+    redirect(out)
+}
+
+#[inline(always)]
+fn redirect(interface: u32) -> i32 {
+    // SAFETY: takes no memory.
+    (unsafe { bpf_redirect(interface, 0) }) as i32
+}
+
+#[inline(always)]
+fn decide(settings: &Settings, end: u32) -> Fate {
+    let Some(number) = NUMBERS.get_ptr_mut(end) else { return Fate::Pass };
+    // SAFETY: points to an element of a map, which only this function writes.
+    let number = unsafe { count(number) };
+    let fate = fate(settings, number);
+    if let Some(counter) = COUNTS.get_ptr_mut(end * COUNTERS + fate as u32) {
+        // SAFETY: as above.
+        unsafe { count(counter) };
+    }
+    fate
+}
+
+/// Whether the frame carries TCP or UDP. (Fragments count as what they are fragments of.)
+#[inline(always)]
+fn transport(ctx: &TcContext) -> bool {
+    const ETHERNET: usize = 14;
+    let Ok(kind) = ctx.load::<u16>(12) else { return false };
+    let protocol = match u16::from_be(kind) {
+        0x0800 => ctx.load::<u8>(ETHERNET + 9),
+        0x86dd => ctx.load::<u8>(ETHERNET + 6),
+        _ => return false,
+    };
+    matches!(protocol, Ok(6 | 17))
+}
+
+/// Adds one, and returns what was there before.
+///
+/// # Safety
+/// `word` points to an aligned word of a map that is accessed only like this.
+#[inline(always)]
+unsafe fn count(word: *mut u64) -> u64 {
+    let mut old = 1u64;
+    // SAFETY: as the caller promises.
+    unsafe {
+        asm!("{v} = atomic_fetch_add((u64 *)({p} + 0), {v})", v = inout(reg) old, p = in(reg) word);
+    }
+    old
+}
+
+/// Some helpers serve only programs under the GPL.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 4] = *b"GPL\0";
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
