@@ -1,6 +1,13 @@
 //! What a process holds in the kernel, and whether it is gone.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::fd::{AsFd, AsRawFd},
+    process::Command,
+};
+
+use aya::maps::{MapInfo, MapType};
 
 /// Identities of kernel objects. The kernel does not use one again soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +43,32 @@ impl Objects {
         self.programs.is_empty() && self.maps.is_empty() && self.links.is_empty()
     }
 
+    /// How many entries each map has that grows and shrinks (hashes and tries), by name.
+    ///
+    /// # Panics
+    /// When the kernel refuses to say.
+    pub fn entries(&self) -> BTreeMap<String, usize> {
+        let mut entries = BTreeMap::new();
+        for id in &self.maps {
+            // Gone since.
+            let Ok(map) = MapInfo::from_id(*id) else { continue };
+            let grows = matches!(
+                map.map_type(),
+                Ok(MapType::Hash
+                    | MapType::PerCpuHash
+                    | MapType::LruHash
+                    | MapType::LruPerCpuHash
+                    | MapType::SockHash
+                    | MapType::LpmTrie)
+            );
+            if grows {
+                let name = map.name_as_str().unwrap_or("?").to_owned();
+                *entries.entry(name).or_default() += count(&map);
+            }
+        }
+        entries
+    }
+
     /// Those of them that the kernel still has.
     pub fn alive(&self) -> Self {
         let alive = |kind: &str, ids: &BTreeSet<u32>| {
@@ -46,6 +79,41 @@ impl Objects {
             maps: alive("map", &self.maps),
             links: alive("link", &self.links),
         }
+    }
+}
+
+/// Walks over the keys of a map. One that changes meanwhile may be counted wrong.
+fn count(map: &MapInfo) -> usize {
+    const BPF_MAP_GET_NEXT_KEY: libc::c_long = 4;
+    /// The part of `union bpf_attr` that is for this command.
+    #[repr(C)]
+    struct NextKey {
+        map: u64,
+        key: u64,
+        next: u64,
+    }
+    let fd = map.fd().expect("a map that we may look into");
+    let mut next = vec![0_u8; map.key_size() as usize];
+    let mut count = 0;
+    loop {
+        let key = next.clone();
+        let attributes = NextKey {
+            map: fd.as_fd().as_raw_fd() as u64,
+            key: if count == 0 { 0 } else { key.as_ptr() as u64 },
+            next: next.as_mut_ptr() as u64,
+        };
+        // SAFETY: both keys are as long as the map's, and live during the call.
+        let rc = unsafe {
+            let attributes = &raw const attributes;
+            libc::syscall(libc::SYS_bpf, BPF_MAP_GET_NEXT_KEY, attributes, size_of::<NextKey>())
+        };
+        if rc != 0 {
+            let error = io::Error::last_os_error();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "keys of a map: {error}");
+            return count;
+        }
+        count += 1;
+        assert!(count as u32 <= map.max_entries() + 1, "a map that changes all the time");
     }
 }
 

@@ -19,6 +19,7 @@ pub mod peer;
 pub mod process;
 pub mod serial;
 pub mod setup;
+pub mod traffic;
 pub mod upstream;
 pub mod wait;
 pub mod wire;

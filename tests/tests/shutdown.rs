@@ -76,6 +76,30 @@ for_each_engine! {
         eventually("its programs, maps and links are gone", || objects.alive().is_empty());
     }
 
+    fn entries_of_maps_go_with_their_connections(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).start();
+        let objects = Objects::of(gateway.pid());
+        let before = objects.entries();
+        let mut client = gateway.connect();
+        client.send(chat("x"));
+        let mut instance = upstream.accept();
+        instance.request();
+        instance.send(CHUNKED_HEAD);
+        client.head();
+        for number in 0..5 {
+            let chunk = chunked::chunk(&payload::bytes(number, 100));
+            instance.send(&chunk);
+            client.expect(&chunk);
+        }
+        let during = objects.entries();
+        assert_eq!(during == before, engine == Engine::Userspace, "{before:?}, then {during:?}");
+        client.close();
+        instance.end();
+        gateway.expect_idle();
+        eventually("the entries are gone", || objects.entries() == before);
+    }
+
     fn after_a_stop_nothing_is_left_in_the_kernel(engine) {
         let upstream = Upstream::ok();
         let gateway = Setup::single(engine, &upstream).start();

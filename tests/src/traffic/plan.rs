@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use tests::{payload, peer::Pace};
+use crate::{payload, peer::Pace};
 
 /// Largest body.
 const MAX: usize = 16 << 20;
@@ -12,9 +12,49 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| payload::bytes(1, MAX + (1 <<
 /// Text that bodies are cut from.
 static TEXT: LazyLock<Vec<u8>> = LazyLock::new(|| payload::text(2, MAX + (1 << 20)).into_bytes());
 
+/// What exchanges are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Of every kind.
+    Everything,
+    /// Nobody leaves, and bodies are of at most 128 KiB: over bad wires, a reset may be lost, and
+    /// bytes take long.
+    Patient,
+}
+
+/// What both sides derive an exchange, or a connection, from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) kind: Kind,
+    pub(super) seed: u64,
+}
+
+impl Plan {
+    /// Reads what was made with `to_string`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (kind, seed) = text.split_at_checked(1)?;
+        let kind = match kind {
+            "e" => Kind::Everything,
+            "p" => Kind::Patient,
+            _ => return None,
+        };
+        Some(Self { kind, seed: seed.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            Kind::Everything => 'e',
+            Kind::Patient => 'p',
+        };
+        write!(f, "{kind}{}", self.seed)
+    }
+}
+
 /// How someone leaves in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(super) enum How {
     /// Close.
     Close,
     /// Reset.
@@ -25,7 +65,7 @@ pub(crate) enum How {
 
 /// Who leaves in the middle, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abort {
+pub(super) enum Abort {
     /// Nobody.
     Nobody,
     /// The client, after so many bytes of its request.
@@ -40,7 +80,7 @@ pub(crate) enum Abort {
 
 /// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub(super) enum Framing {
     Sized,
     Chunked,
     UntilClose,
@@ -50,40 +90,40 @@ pub(crate) enum Framing {
 
 /// A body on the wire.
 #[derive(Debug)]
-pub(crate) struct Body {
-    pub(crate) framing: Framing,
+pub(super) struct Body {
+    pub(super) framing: Framing,
     /// With its framing.
-    pub(crate) raw: Vec<u8>,
+    pub(super) raw: Vec<u8>,
     /// Without.
-    pub(crate) payload: Vec<u8>,
+    pub(super) payload: Vec<u8>,
 }
 
 /// One request and its response.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    pub(crate) seed: u64,
-    pub(crate) abort: Abort,
-    pub(crate) method: &'static str,
-    pub(crate) target: &'static str,
+pub(super) struct Exchange {
+    pub(super) plan: Plan,
+    pub(super) abort: Abort,
+    pub(super) method: &'static str,
+    pub(super) target: &'static str,
     /// Speaks HTTP/1.0.
-    pub(crate) old: bool,
+    pub(super) old: bool,
     /// Asks for the connection to be kept or closed in the way that its version does not by itself.
-    pub(crate) toggles: bool,
-    pub(crate) expects_continue: bool,
-    pub(crate) request: Body,
-    pub(crate) status: u16,
-    pub(crate) interim: usize,
-    pub(crate) instance_closes: bool,
-    pub(crate) response: Body,
-    pub(crate) client_pace: Pace,
-    pub(crate) instance_pace: Pace,
-    pub(crate) client_cuts: Cuts,
-    pub(crate) instance_cuts: Cuts,
+    pub(super) toggles: bool,
+    pub(super) expects_continue: bool,
+    pub(super) request: Body,
+    pub(super) status: u16,
+    pub(super) interim: usize,
+    pub(super) instance_closes: bool,
+    pub(super) response: Body,
+    pub(super) client_pace: Pace,
+    pub(super) instance_pace: Pace,
+    pub(super) client_cuts: Cuts,
+    pub(super) instance_cuts: Cuts,
 }
 
 /// In what pieces bytes are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cuts {
+pub(super) enum Cuts {
     Whole,
     /// The first two thousand bytes in small pieces, the rest in large ones.
     Small(u64),
@@ -100,7 +140,7 @@ impl Cuts {
     }
 
     /// Cuts bytes up.
-    pub(crate) fn cut(self, bytes: &[u8]) -> Vec<&[u8]> {
+    pub(super) fn cut(self, bytes: &[u8]) -> Vec<&[u8]> {
         let (seed, small) = match self {
             Self::Whole => return vec![bytes],
             Self::Small(seed) => (seed, 2_000),
@@ -130,14 +170,15 @@ fn how(rng: &mut fastrand::Rng) -> How {
     [How::Close, How::Reset, How::Finish][rng.usize(..3)]
 }
 
-/// From nothing to 16 MiB; half of them below a few kilobytes.
-fn size(rng: &mut fastrand::Rng) -> usize {
-    let exponent = 24.0 * rng.f64().powi(2);
+/// From nothing to 16 MiB (or 128 KiB); half of them below a few kilobytes (or a few hundred bytes).
+fn size(rng: &mut fastrand::Rng, kind: Kind) -> usize {
+    let largest = if kind == Kind::Patient { 17.0 } else { 24.0 };
+    let exponent = largest * rng.f64().powi(2);
     (2f64.powf(exponent) as usize - 1).min(MAX)
 }
 
-fn body(rng: &mut fastrand::Rng, framing: Framing, json: bool) -> Body {
-    let size = if framing == Framing::Empty { 0 } else { size(rng) };
+fn body(rng: &mut fastrand::Rng, kind: Kind, framing: Framing, json: bool) -> Body {
+    let size = if framing == Framing::Empty { 0 } else { size(rng, kind) };
     let pool: &[u8] = if json { &TEXT } else { &BYTES };
     let at = rng.usize(..(1 << 20));
     let mut payload = Vec::with_capacity(size + 100);
@@ -192,8 +233,8 @@ fn encode(rng: &mut fastrand::Rng, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Exchange {
-    pub(crate) fn from_seed(seed: u64) -> Self {
-        let mut rng = fastrand::Rng::with_seed(seed);
+    pub(super) fn new(plan: Plan) -> Self {
+        let mut rng = fastrand::Rng::with_seed(plan.seed);
         let rng = &mut rng;
         let method = ["POST", "POST", "POST", "POST", "POST", "GET", "HEAD", "PUT"][rng.usize(..8)];
         let target = ["/v1/chat/completions", "/invocations", "/any", "/generate"][rng.usize(..4)];
@@ -206,7 +247,7 @@ impl Exchange {
         };
         let json = target.starts_with("/v1") || target == "/generate";
         let json = json && rng.u8(..4) > 0;
-        let request = body(rng, framing, json);
+        let request = body(rng, plan.kind, framing, json);
         let status = match rng.u8(..20) {
             0 => 204,
             1 => 304,
@@ -220,9 +261,9 @@ impl Exchange {
             _ => Framing::Chunked,
         };
         let json = rng.bool();
-        let response = body(rng, framing, json);
+        let response = body(rng, plan.kind, framing, json);
         let mut exchange = Self {
-            seed,
+            plan,
             abort: Abort::Nobody,
             method,
             target,
@@ -244,6 +285,7 @@ impl Exchange {
         let (received, got) = (exchange.request.raw.len(), exchange.response.raw.len());
         let by_instance = if rng.u8(..2) == 0 { How::Close } else { How::Reset };
         exchange.abort = match rng.u8(..40) {
+            _ if plan.kind == Kind::Patient => Abort::Nobody,
             0 => Abort::ClientSending(rng.usize(..sent), how(rng)),
             1 | 2 => Abort::ClientReceiving(rng.usize(..=got), how(rng)),
             3 => Abort::InstanceReceiving(rng.usize(..=received), by_instance),
@@ -254,17 +296,17 @@ impl Exchange {
     }
 
     /// Whether the connection ends behind the response.
-    pub(crate) fn closes(&self) -> bool {
+    pub(super) fn closes(&self) -> bool {
         self.old != self.toggles
             || self.response.framing == Framing::UntilClose
             || (self.old && self.response.framing == Framing::Chunked)
     }
 
-    pub(crate) fn request_head(&self) -> Vec<u8> {
+    pub(super) fn request_head(&self) -> Vec<u8> {
         let version = if self.old { "1.0" } else { "1.1" };
         let mut head = format!(
             "{} {} HTTP/{version}\r\nHost: gateway.test\r\nX-Plan: {}\r\n",
-            self.method, self.target, self.seed
+            self.method, self.target, self.plan
         );
         if self.toggles {
             head += if self.old { "Connection: keep-alive\r\n" } else { "Connection: close\r\n" };
@@ -280,20 +322,20 @@ impl Exchange {
         (head + "\r\n").into_bytes()
     }
 
-    pub(crate) fn request_bytes(&self) -> Vec<u8> {
+    pub(super) fn request_bytes(&self) -> Vec<u8> {
         let mut bytes = self.request_head();
         bytes.extend_from_slice(&self.request.raw);
         bytes
     }
 
     /// Interim responses, the head and the body.
-    pub(crate) fn response_bytes(&self) -> Vec<u8> {
+    pub(super) fn response_bytes(&self) -> Vec<u8> {
         let mut head = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n".repeat(self.interim);
-        head += &format!("HTTP/1.1 {} Status\r\nX-Plan: {}\r\n", self.status, self.seed);
+        head += &format!("HTTP/1.1 {} Status\r\nX-Plan: {}\r\n", self.status, self.plan);
         match self.response.framing {
             Framing::Sized => head += &format!("Content-Length: {}\r\n", self.response.raw.len()),
             Framing::Chunked => head += "Transfer-Encoding: chunked\r\n",
-            Framing::Empty if self.method == "HEAD" && self.seed.is_multiple_of(2) => {
+            Framing::Empty if self.method == "HEAD" && self.plan.seed.is_multiple_of(2) => {
                 head += "Content-Length: 12345\r\n";
             }
             Framing::Empty if self.method != "HEAD" && self.status == 200 => {
@@ -310,20 +352,20 @@ impl Exchange {
     }
 
     /// The response's body as the client shall see it.
-    pub(crate) fn expected(&self) -> &[u8] {
+    pub(super) fn expected(&self) -> &[u8] {
         if self.old { &self.response.payload } else { &self.response.raw }
     }
 
     /// Where in [`Exchange::response_bytes`] the body begins.
-    pub(crate) fn body_at(&self) -> usize {
+    pub(super) fn body_at(&self) -> usize {
         self.response_bytes().len() - self.response.raw.len()
     }
 
     /// In a line.
-    pub(crate) fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!(
-            "seed {}: {} {} HTTP/1.{} {:?} {} bytes -> {} {:?} {} bytes; {:?}",
-            self.seed,
+            "{}: {} {} HTTP/1.{} {:?} {} bytes -> {} {:?} {} bytes; {:?}",
+            self.plan,
             self.method,
             self.target,
             u8::from(!self.old),
@@ -339,19 +381,21 @@ impl Exchange {
 
 /// Some exchanges on one client connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) exchanges: Vec<u64>,
-    pub(crate) pipelined: bool,
+pub(super) struct Connection {
+    pub(super) plan: Plan,
+    pub(super) exchanges: Vec<Plan>,
+    pub(super) pipelined: bool,
     /// Size of the client's receive buffer, when it is small.
-    pub(crate) narrow: Option<usize>,
+    pub(super) narrow: Option<usize>,
 }
 
 impl Connection {
-    pub(crate) fn from_seed(seed: u64) -> Self {
-        let mut rng = fastrand::Rng::with_seed(seed);
+    pub(super) fn new(plan: Plan) -> Self {
+        let mut rng = fastrand::Rng::with_seed(plan.seed);
         let count = rng.usize(1..8);
         Self {
-            exchanges: (0..count).map(|_| rng.u64(..)).collect(),
+            plan,
+            exchanges: (0..count).map(|_| Plan { kind: plan.kind, seed: rng.u64(..) }).collect(),
             pipelined: rng.u8(..4) == 0,
             narrow: (rng.u8(..6) == 0).then(|| rng.usize(4096..40_000)),
         }

@@ -1,0 +1,237 @@
+//! Random exchanges, and whether what one side sent is what the other side got.
+//!
+//! Everything follows from a seed. A connection that failed is repeated over and over with
+//! `ATALHO_CONNECTION`.
+
+mod client;
+mod instance;
+mod plan;
+
+use std::{
+    process::Command,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+pub use plan::Kind;
+use plan::{Abort, Connection, Exchange, Framing};
+
+use crate::{DEADLINE, Gateway, Upstream, bpf, eventually, process, wait::within};
+
+/// Clients at once.
+const CLIENTS: usize = 8;
+
+/// A connection that takes longer is worth a look: nothing in it waits for long.
+const SLOW: Duration = Duration::from_secs(8);
+
+/// A number from the environment.
+pub fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// An instance that does its part of every exchange.
+pub fn instance() -> Upstream {
+    Upstream::serve(instance::instance)
+}
+
+/// Whose exchange or connection it was, for whoever has to find out.
+struct OnPanic<'a>(&'a Exchange);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in this exchange: {}", self.0.describe());
+        }
+    }
+}
+
+struct Named<'a>(&'a Connection);
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in ATALHO_CONNECTION={}, {:?}:", self.0.plan.seed, self.0);
+            for number in &self.0.exchanges {
+                eprintln!("    {}", Exchange::new(*number).describe());
+            }
+        }
+    }
+}
+
+/// How much to do, and of what kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// What everything follows from.
+    pub seed: u64,
+    /// What kind of exchanges.
+    pub kind: Kind,
+    /// Stops after so long,
+    pub limit: Duration,
+    /// or after so many exchanges.
+    pub exchanges: usize,
+}
+
+impl Traffic {
+    /// Sends clients to a gateway whose instances are made by [`instance`].
+    ///
+    /// # Panics
+    /// When an exchange is not as planned.
+    #[track_caller]
+    pub fn run(&self, gateway: &Gateway, fleet: &[Upstream]) -> Tally {
+        let tally = Tally::default();
+        let stop = AtomicBool::new(false);
+        let failed = Mutex::new(None);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let (tally, stop, failed) = (&tally, &stop, &failed);
+                let mut rng = fastrand::Rng::with_seed(self.seed.wrapping_add(number as u64));
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed)
+                        && start.elapsed() < self.limit
+                        && tally.exchanges() < self.exchanges
+                    {
+                        let seed = setting("ATALHO_CONNECTION", rng.u64(..));
+                        let run = || client::connection(gateway, self.kind, seed, tally);
+                        let began = Instant::now();
+                        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
+                            stop.store(true, Ordering::Relaxed);
+                            failed.lock().unwrap().get_or_insert(seed);
+                        }
+                        if self.kind == Kind::Everything && began.elapsed() > SLOW {
+                            println!("ATALHO_CONNECTION={seed} took {:?}", began.elapsed());
+                        }
+                    }
+                });
+            }
+        });
+        println!("{:?}: {tally} in {:?}", gateway.engine(), start.elapsed());
+        let failures: Vec<String> = fleet.iter().flat_map(Upstream::failures).collect();
+        let failed = failed.into_inner().unwrap();
+        assert!(
+            failed.is_none() && failures.is_empty(),
+            "seed {}: a client failed in connection {failed:?}; instances: {failures:#?}",
+            self.seed
+        );
+        tally
+    }
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+pub struct Tally {
+    exchanges: AtomicUsize,
+    bytes: AtomicUsize,
+    chunked: AtomicUsize,
+    aborts: [AtomicUsize; 4],
+}
+
+impl Tally {
+    /// Exchanges begun.
+    pub fn exchanges(&self) -> usize {
+        self.exchanges.load(Ordering::Relaxed)
+    }
+
+    /// Exchanges broken off: by a client that sent, or received, by an instance that received, or
+    /// sent.
+    pub fn aborts(&self) -> [usize; 4] {
+        self.aborts.each_ref().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, exchange: &Exchange) {
+        let add = |counter: &AtomicUsize, n| counter.fetch_add(n, Ordering::Relaxed);
+        add(&self.exchanges, 1);
+        add(&self.bytes, exchange.request.raw.len() + exchange.response.raw.len());
+        if exchange.response.framing == Framing::Chunked {
+            add(&self.chunked, 1);
+        }
+        let index = match exchange.abort {
+            Abort::Nobody => return,
+            Abort::ClientSending(..) => 0,
+            Abort::ClientReceiving(..) => 1,
+            Abort::InstanceReceiving(..) => 2,
+            Abort::InstanceSending(..) => 3,
+        };
+        add(&self.aborts[index], 1);
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} exchanges, {} MiB, {} chunked, {:?} aborts (client sending, client receiving, \
+             instance receiving, instance sending)",
+            self.exchanges(),
+            self.bytes.load(Ordering::Relaxed) >> 20,
+            self.chunked.load(Ordering::Relaxed),
+            self.aborts()
+        )
+    }
+}
+
+/// What a gateway holds while nobody uses it.
+#[derive(Debug)]
+pub struct Baseline {
+    descriptors: usize,
+    entries: std::collections::BTreeMap<String, usize>,
+}
+
+impl Baseline {
+    /// What it holds after one exchange, when the connections of it have been closed.
+    ///
+    /// # Panics
+    /// When they are not closed.
+    #[track_caller]
+    pub fn of(gateway: &Gateway) -> Self {
+        gateway.ask(crate::message::request("GET", "/warm", ""));
+        eventually("the warm connections are closed", || {
+            gateway.metric("atalho_pool_idle_connections", &[]) == 0.0
+                && gateway.metric("atalho_client_connections_open", &[]) == 0.0
+        });
+        Self {
+            descriptors: process::descriptors(gateway.pid()).len(),
+            entries: bpf::Objects::of(gateway.pid()).entries(),
+        }
+    }
+
+    /// Waits until the gateway holds no more again: no request in flight, no connection, no
+    /// descriptor, no entry of a map.
+    ///
+    /// # Panics
+    /// When something stays, or requests and outcomes do not add up.
+    #[track_caller]
+    pub fn expect(&self, gateway: &Gateway, fleet: &[Upstream]) {
+        gateway.expect_idle();
+        let closed = within(DEADLINE, || {
+            (fleet.iter().map(Upstream::open).sum::<usize>() == 0).then_some(())
+        });
+        if closed.is_none() {
+            let sockets = Command::new("ss").args(["-tnpoi"]).output().map(|out| out.stdout);
+            let page = gateway.admin_get("/metrics").payload();
+            panic!(
+                "the instances still have connections: {:?} \n{}\n{:#}\n{}",
+                fleet.iter().map(Upstream::peers).collect::<Vec<_>>(),
+                String::from_utf8_lossy(&page),
+                gateway.status(),
+                String::from_utf8_lossy(&sockets.unwrap_or_default())
+            );
+        }
+        // Including that of the connection which asks for the metrics, at either moment.
+        let descriptors = || process::descriptors(gateway.pid()).len();
+        eventually("no descriptor is left", || descriptors() <= self.descriptors);
+        let entries = || bpf::Objects::of(gateway.pid()).entries();
+        if within(DEADLINE, || (entries() == self.entries).then_some(())).is_none() {
+            panic!("entries of maps are left: {:?}, before: {:?}", entries(), self.entries);
+        }
+        let metrics = gateway.metrics();
+        let chosen = metrics.sum("atalho_requests_total", &[]);
+        // A stale connection is replaced at the same instance, without another choice.
+        let retried = metrics.sum("atalho_retries_total", &[("reason", "connect")]);
+        let ended = metrics.sum("atalho_exchanges_total", &[]);
+        assert_eq!(chosen, ended + retried, "every assigned request has ended, once");
+    }
+}

@@ -1,0 +1,80 @@
+//! Random exchanges on connections that are used again, over wires that lose, repeat, delay and echo
+//! packets on both sides of the gateway, in both directions: every byte arrives, once, in order, and
+//! at the end nothing is left.
+//!
+//! `ATALHO_SEED` repeats what is random here (not the timing); `ATALHO_SECONDS` sets how long each
+//! run takes, and with it no other limit applies: an hour is tens of thousands of exchanges.
+
+use std::time::Duration;
+
+use tests::{
+    Engine, Network, Setup, for_each_engine_on_loopback,
+    traffic::{self, Baseline, Kind, Traffic, setting},
+    wire::{Fate, Shares},
+};
+
+/// Where packets fare how.
+struct Links {
+    /// Packets of a million that are lost, as many that are repeated, delayed, and echoed.
+    share: u32,
+    six: bool,
+    /// Packets of the size of a wire's with complete checksums, rather than aggregates.
+    plain: bool,
+}
+
+fn exchanges_over(engine: Engine, links: &Links) {
+    let seed = setting("ATALHO_SEED", fastrand::u64(..));
+    println!("{engine:?}: ATALHO_SEED={seed}");
+    let Some(network) = Network::wired(links.six, seed) else { return };
+    if links.plain {
+        network.plain_packets();
+    }
+    let entered = network.enter().unwrap();
+    let wires = entered.network().unwrap().wires.as_ref().unwrap();
+    let fleet = [traffic::instance(), traffic::instance()];
+    let gateway = Setup::new(engine)
+        .instances(&fleet)
+        .set("threads", 2)
+        // A handshake may lose several packets, each of which costs a second or more.
+        .set("timeouts.connect", "60s")
+        .set("timeouts.first_byte", "120s")
+        .set("timeouts.pool_idle", "500ms")
+        .set("log.level", "info")
+        .start();
+    let baseline = Baseline::of(&gateway);
+    wires.set(Shares::all(links.share));
+    let (limit, exchanges) = match setting("ATALHO_SECONDS", 0) {
+        0 => (Duration::from_secs(8), 1_200),
+        seconds => (Duration::from_secs(seconds), usize::MAX),
+    };
+    let tally = Traffic { seed, kind: Kind::Patient, limit, exchanges }.run(&gateway, &fleet);
+    for wire in [wires.client(), wires.instance()] {
+        println!("{}", wire.describe());
+        for fate in [Fate::Lose, Fate::Repeat, Fate::Delay, Fate::Echo] {
+            assert!(wire.count(fate).iter().sum::<u64>() > 0, "{}", wire.describe());
+        }
+    }
+    assert!(tally.exchanges() > 100, "too slow to mean anything");
+    gateway.expect_carried("response");
+    gateway.expect_carried("request");
+    wires.set(Shares::default());
+    baseline.expect(&gateway, &fleet);
+}
+
+for_each_engine_on_loopback! {
+    fn one_packet_in_a_thousand(engine) {
+        exchanges_over(engine, &Links { share: 1_000, six: false, plain: true });
+    }
+
+    fn one_packet_in_a_hundred(engine) {
+        exchanges_over(engine, &Links { share: 10_000, six: true, plain: true });
+    }
+
+    fn one_aggregate_in_a_hundred(engine) {
+        exchanges_over(engine, &Links { share: 10_000, six: false, plain: false });
+    }
+
+    fn one_packet_in_twenty(engine) {
+        exchanges_over(engine, &Links { share: 50_000, six: false, plain: true });
+    }
+}
