@@ -84,12 +84,14 @@ impl Traffic {
         let tally = Tally::default();
         let stop = AtomicBool::new(false);
         let failed = Mutex::new(None);
+        let under_way: Mutex<[Option<Instant>; CLIENTS]> = Mutex::default();
         let start = Instant::now();
         std::thread::scope(|scope| {
+            let mut clients = Vec::new();
             for number in 0..CLIENTS {
-                let (tally, stop, failed) = (&tally, &stop, &failed);
+                let (tally, stop, failed, under_way) = (&tally, &stop, &failed, &under_way);
                 let mut rng = fastrand::Rng::with_seed(self.seed.wrapping_add(number as u64));
-                scope.spawn(move || {
+                clients.push(scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed)
                         && start.elapsed() < self.limit
                         && tally.exchanges() < self.exchanges
@@ -97,6 +99,7 @@ impl Traffic {
                         let seed = setting("ATALHO_CONNECTION", rng.u64(..));
                         let run = || client::connection(gateway, self.kind, seed, tally);
                         let began = Instant::now();
+                        under_way.lock().unwrap()[number] = Some(began);
                         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err() {
                             stop.store(true, Ordering::Relaxed);
                             failed.lock().unwrap().get_or_insert(seed);
@@ -105,7 +108,18 @@ impl Traffic {
                             println!("ATALHO_CONNECTION={seed} took {:?}", began.elapsed());
                         }
                     }
-                });
+                    under_way.lock().unwrap()[number] = None;
+                }));
+            }
+            // Of a connection that stands still, the sockets tell most, while they are there.
+            let mut told = self.kind != Kind::Everything;
+            while clients.iter().any(|client| !client.is_finished()) {
+                std::thread::park_timeout(Duration::from_millis(200));
+                let slow = |began: &Option<Instant>| began.is_some_and(|at| at.elapsed() > SLOW);
+                if !told && under_way.lock().unwrap().iter().any(slow) {
+                    told = true;
+                    println!("a connection takes long:\n{}", sockets());
+                }
             }
         });
         println!("{:?}: {tally} in {:?}", gateway.engine(), start.elapsed());
@@ -118,6 +132,12 @@ impl Traffic {
         );
         tally
     }
+}
+
+/// All TCP sockets of this network namespace, as `ss` sees them.
+fn sockets() -> String {
+    let output = Command::new("ss").args(["-tinpoem"]).output().map(|out| out.stdout);
+    String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
 }
 
 /// What was done.
@@ -210,14 +230,13 @@ impl Baseline {
             (fleet.iter().map(Upstream::open).sum::<usize>() == 0).then_some(())
         });
         if closed.is_none() {
-            let sockets = Command::new("ss").args(["-tnpoi"]).output().map(|out| out.stdout);
             let page = gateway.admin_get("/metrics").payload();
             panic!(
                 "the instances still have connections: {:?} \n{}\n{:#}\n{}",
                 fleet.iter().map(Upstream::peers).collect::<Vec<_>>(),
                 String::from_utf8_lossy(&page),
                 gateway.status(),
-                String::from_utf8_lossy(&sockets.unwrap_or_default())
+                sockets()
             );
         }
         // Including that of the connection which asks for the metrics, at either moment.
