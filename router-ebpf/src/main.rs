@@ -8,6 +8,7 @@
 
 mod atomic;
 mod guard;
+mod tc;
 mod verdict;
 
 /// What the programs are loaded as: some kernel helpers serve only programs under the GPL, and this

@@ -332,10 +332,15 @@ unsafe fn read_u32(base: *const u8, offset: u32) -> Option<u32> {
 #[inline(always)]
 fn release(direction: &Direction) {
     let ticket = swap(&direction.ticket, 0);
-    if ticket == 0 {
-        return;
+    if ticket != 0 {
+        release_slot((ticket - 1) as u32);
     }
-    if let Some(counter) = IN_FLIGHT.get_ptr((ticket - 1) as u32) {
+}
+
+/// Takes one off an in-flight counter.
+#[inline(always)]
+pub(crate) fn release_slot(slot: u32) {
+    if let Some(counter) = IN_FLIGHT.get_ptr(slot) {
         // SAFETY: an element of the array lives as long as the map, and is accessed atomically.
         add(unsafe { &(*counter).count }, 1u64.wrapping_neg());
     }

@@ -36,13 +36,13 @@ pub struct Sack {
 }
 
 impl Sack {
-    /// Adds a block. A fifth is left out.
+    /// Adds a block; there must not be four yet. (A comparison here would make the compiler leave
+    /// out the mask, without which the kernel's verifier does not see that the index is in range.)
     #[inline(always)]
     pub fn push(&mut self, block: Block) {
-        if self.count < 4 {
-            self.blocks[(self.count & 3) as usize] = block;
-            self.count += 1;
-        }
+        debug_assert!(self.count < 4);
+        self.blocks[(self.count & 3) as usize] = block;
+        self.count += 1;
     }
 
     /// All blocks moved by `offset`.
@@ -65,6 +65,14 @@ impl Sack {
     #[inline(always)]
     pub fn cut(&self, base: u32, at: i64, from: i64, to: i64, zero: u32) -> Self {
         let mut out = Self::default();
+        self.cut_into(&mut out, base, at, from, to, zero);
+        out
+    }
+
+    /// As [`Sack::cut`], in place: the kernel programs' stack is small.
+    #[inline(always)]
+    pub fn cut_into(&self, out: &mut Self, base: u32, at: i64, from: i64, to: i64, zero: u32) {
+        out.count = 0;
         let mut i = 0u8;
         while i < 4 {
             if i < self.count {
@@ -82,7 +90,6 @@ impl Sack {
             }
             i += 1;
         }
-        out
     }
 }
 
@@ -128,47 +135,49 @@ impl Options {
             return None;
         }
         let mut at = 0;
-        let mut steps = 0;
-        while steps < MAX && at < length {
-            steps += 1;
-            let kind = bytes[at & MASK];
-            if kind == END {
-                break;
-            }
-            if kind == NOP {
-                at += 1;
-                continue;
-            }
-            if at + 1 >= length {
-                return None;
-            }
-            let size = bytes[(at + 1) & MASK] as usize;
-            if size < 2 || at + size > length {
-                return None;
-            }
-            if kind == TIMESTAMPS && size == 10 {
-                found.timestamps =
-                    Some(Timestamps { value: load(bytes, at + 2), echo: load(bytes, at + 6) });
-                found.timestamps_at = at as u8 + 1;
-            }
-            if kind == SACK && size >= 10 && size % 8 == 2 {
-                found.sack_at = at as u8 + 1;
-                found.sack = Sack::default();
-                let mut i = 0;
-                while i < 4 {
-                    if 2 + 8 * i < size {
-                        let block = at + 2 + 8 * i;
-                        found.sack.push(Block {
-                            left: load(bytes, block),
-                            right: load(bytes, block + 4),
-                        });
-                    }
-                    i += 1;
-                }
-            }
-            at += size;
+        while at < length {
+            at = found.step(bytes, length, at)?;
         }
         Some(found)
+    }
+
+    /// Looks at the option at `at`, which is before `length`, and says where the next one is: at
+    /// `length` or behind it when there is none. Nothing when it is malformed.
+    #[inline(always)]
+    pub fn step(&mut self, bytes: &Bytes, length: usize, at: usize) -> Option<usize> {
+        let kind = bytes[at & MASK];
+        if kind == END {
+            return Some(length);
+        }
+        if kind == NOP {
+            return Some(at + 1);
+        }
+        if at + 1 >= length {
+            return None;
+        }
+        let size = bytes[(at + 1) & MASK] as usize;
+        if size < 2 || at + size > length {
+            return None;
+        }
+        if kind == TIMESTAMPS && size == 10 {
+            self.timestamps =
+                Some(Timestamps { value: load(bytes, at + 2), echo: load(bytes, at + 6) });
+            self.timestamps_at = at as u8 + 1;
+        }
+        if kind == SACK && size >= 10 && size % 8 == 2 {
+            self.sack_at = at as u8 + 1;
+            self.sack = Sack::default();
+            let mut i = 0;
+            while i < 4 {
+                if 2 + 8 * i < size {
+                    let block = at + 2 + 8 * i;
+                    self.sack
+                        .push(Block { left: load(bytes, block), right: load(bytes, block + 4) });
+                }
+                i += 1;
+            }
+        }
+        Some(at + size)
     }
 
     /// Writes other values where these were found in `bytes`. `sack` has at most as many blocks;

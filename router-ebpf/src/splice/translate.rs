@@ -108,6 +108,50 @@ impl From<Action> for Verdict {
     }
 }
 
+/// Which of an [`Outcome`]'s packets go where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Plan {
+    /// As [`Action::Drop`].
+    #[default]
+    Drop,
+    /// As [`Action::Pass`], with `socket`.
+    Pass,
+    /// As [`Action::Forward`], with `peer`.
+    Forward,
+    /// As [`Action::Split`].
+    Split,
+    /// As [`Action::Split`], with the window of zero first.
+    SplitAndQuiet,
+}
+
+/// A [`Verdict`] in a form that is written in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What is to be done.
+    pub plan: Plan,
+    /// See [`event`].
+    pub events: u8,
+    /// For the socket.
+    pub socket: Packet,
+    /// For the other peer.
+    pub peer: Packet,
+}
+
+impl From<&Outcome> for Verdict {
+    fn from(outcome: &Outcome) -> Self {
+        let (socket, peer) = (outcome.socket, outcome.peer);
+        let action = match outcome.plan {
+            Plan::Drop => Action::Drop,
+            Plan::Pass => Action::Pass(socket),
+            Plan::Forward => Action::Forward(peer),
+            Plan::Split => Action::Split { socket, peer, zero_window_first: false },
+            Plan::SplitAndQuiet => Action::Split { socket, peer, zero_window_first: true },
+        };
+        Self { action, events: outcome.events }
+    }
+}
+
 /// Which of the pair's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -115,6 +159,20 @@ pub enum Side {
     Source,
     /// The receiver's.
     Receiver,
+}
+
+/// Other timestamps, where there are any. In place: a copy of none would be a copy of what was never
+/// written, which the kernel's verifier does not allow.
+#[inline(always)]
+fn restamp(
+    old: &Option<Timestamps>,
+    change: impl FnOnce(Timestamps) -> Timestamps,
+) -> Option<Timestamps> {
+    let mut new = *old;
+    if let Some(stamp) = &mut new {
+        *stamp = change(*stamp);
+    }
+    new
 }
 
 /// Notes what a peer's packet says, whoever gets it.
@@ -132,7 +190,7 @@ fn observe_peer(socket: &mut Socket, packet: &Packet) {
 /// A packet of a peer as its socket is to get it, but for what `seq`, `ack` and `sack` say.
 #[inline(always)]
 fn for_socket(socket: &Socket, packet: &Packet, seq: u32, ack: u32, sack: Sack) -> Packet {
-    let timestamps = packet.timestamps.map(|stamp| Timestamps {
+    let timestamps = restamp(&packet.timestamps, |stamp| Timestamps {
         value: stamp.value,
         echo: timestamps::echo(
             stamp.echo,
@@ -168,7 +226,7 @@ fn observe_own(socket: &mut Socket, wire: &Packet) {
 /// A packet of a socket whose connection is not spliced.
 #[inline(always)]
 pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
-    let timestamps = packet.timestamps.map(|stamp| {
+    let timestamps = restamp(&packet.timestamps, |stamp| {
         socket.ts_own = stamp.value;
         let value = timestamps::own(stamp.value, &mut socket.ts_offset, &mut socket.ts_last);
         socket.ts_floor = value;
@@ -205,7 +263,7 @@ fn acknowledge(pair: &mut Pair, timestamps: Option<Timestamps>, sack: Sack) -> P
 fn turn_round(pair: &mut Pair, packet: &Packet) -> Action {
     let value = pair.source.ts_last;
     pair.source.ts_floor = value;
-    let stamp = packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.value });
+    let stamp = restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.value });
     Action::TurnRound(acknowledge(pair, stamp, Sack::default()))
 }
 
@@ -214,7 +272,7 @@ fn turn_round(pair: &mut Pair, packet: &Packet) -> Action {
 fn for_receiver(pair: &mut Pair, packet: &Packet, position: i64, len: u32) -> Packet {
     let splice = &pair.splice;
     let receiver = &mut pair.receiver;
-    let timestamps = packet.timestamps.map(|stamp| {
+    let timestamps = restamp(&packet.timestamps, |stamp| {
         let value = timestamps::forwarded(stamp.value, splice.ts_forth, receiver.ts_floor);
         receiver.ts_last = seq::later(receiver.ts_last, value);
         let echo =
@@ -361,30 +419,44 @@ fn data_from_source(pair: &mut Pair, packet: &Packet, at: i64) -> Verdict {
 }
 
 /// A packet that arrives from the receiver.
-#[inline(always)]
 pub fn ingress_from_receiver(pair: &mut Pair, packet: &Packet) -> Verdict {
+    let mut outcome = Outcome::default();
+    from_receiver(pair, packet, &mut outcome);
+    (&outcome).into()
+}
+
+/// As [`ingress_from_receiver`], in place.
+#[inline(always)]
+pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
+    out.events = 0;
+    out.plan = Plan::Pass;
     if pair.mode() == mode::DEAD {
-        return Action::Pass(*packet).into();
+        out.socket = *packet;
+        return;
     }
     if packet.has(flag::SYN) {
         dead(pair);
-        return Action::Pass(*packet).into();
+        out.socket = *packet;
+        return;
     }
     let closing = if packet.has(flag::FIN | flag::RST) { event::RECEIVER_CLOSED } else { 0 };
+    out.events = closing;
     if pair.mode() == mode::PASS || !packet.has(flag::ACK) {
-        let action = Action::Pass(ingress_at_rest(&mut pair.receiver, packet));
-        return Verdict { action, events: closing };
+        out.socket = ingress_at_rest(&mut pair.receiver, packet);
+        return;
     }
     let forwarded = pair.splice.forwarded as i64;
     let at = pair.splice.ack_position(packet.ack);
     let seq = packet.seq.wrapping_sub(pair.receiver.rx);
     let socket_ack = pair.splice.in_receiver_socket(at);
+    out.socket = for_socket(&pair.receiver, packet, seq, socket_ack, Sack::default());
     if packet.has(flag::RST) {
-        let reset = for_socket(&pair.receiver, packet, seq, socket_ack, Sack::default());
-        return Verdict { action: Action::Pass(reset), events: closing };
+        return;
     }
     if at > forwarded {
-        return Action::Drop.into();
+        out.events = 0;
+        out.plan = Plan::Drop;
+        return;
     }
     observe_peer(&mut pair.receiver, packet);
     let edge = at + window::bytes(packet.window, pair.receiver.scale_peer);
@@ -392,18 +464,17 @@ pub fn ingress_from_receiver(pair: &mut Pair, packet: &Packet) -> Verdict {
     if edge > pair.splice.edge {
         pair.splice.edge = edge;
     }
-    let own = packet.sack.cut(pair.splice.a, 0, i32::MIN as i64, 0, pair.splice.a_socket);
-    let socket = for_socket(&pair.receiver, packet, seq, socket_ack, own);
+    let splice = &pair.splice;
+    let blocks = &mut out.socket.sack;
+    packet.sack.cut_into(blocks, splice.a, 0, i32::MIN as i64, 0, splice.a_socket);
     if at < 0 {
-        return Verdict { action: Action::Pass(socket), events: closing };
+        return;
     }
     if at > pair.splice.acked as i64 {
         pair.splice.acked = at as u64;
     }
     let splice = &pair.splice;
-    let base = seq::shift(splice.a, forwarded);
-    let sack = packet.sack.cut(base, forwarded, 0, forwarded, splice.h);
-    let timestamps = packet.timestamps.map(|stamp| Timestamps {
+    let timestamps = restamp(&packet.timestamps, |stamp| Timestamps {
         value: timestamps::forwarded(stamp.value, splice.ts_back, pair.source.ts_floor),
         echo: timestamps::echo(
             stamp.echo,
@@ -416,47 +487,59 @@ pub fn ingress_from_receiver(pair: &mut Pair, packet: &Packet) -> Verdict {
         pair.source.ts_last = seq::later(pair.source.ts_last, stamp.value);
     }
     let bare = packet.len == 0 && !packet.has(flag::FIN);
-    let mut peer = acknowledge(pair, timestamps, sack);
+    out.peer = acknowledge(pair, timestamps, Sack::default());
+    let splice = &pair.splice;
+    let base = seq::shift(splice.a, forwarded);
+    packet.sack.cut_into(&mut out.peer.sack, base, forwarded, 0, forwarded, splice.h);
     // An old acknowledgement stays one: the source counts repetitions.
-    peer.ack = seq::shift(pair.splice.h, at);
-    peer.window = pair.window_for_source(at);
+    out.peer.ack = seq::shift(pair.splice.h, at);
+    out.peer.window = pair.window_for_source(at);
     if bare && packet.seq.wrapping_add(1) == pair.receiver.own_ack {
-        peer.seq = peer.seq.wrapping_sub(1);
+        out.peer.seq = out.peer.seq.wrapping_sub(1);
     }
     if pair.mode() == mode::DRAIN && at == pair.splice.length as i64 {
         // The last of this splice: from here on, the permanent offsets do it all.
         pair.word = word::with_mode(pair.word, mode::PASS);
         pair.receiver.asks = 0;
-        let action = Action::Split { socket, peer, zero_window_first: true };
-        return Verdict { action, events: event::QUIET | closing };
+        out.plan = Plan::SplitAndQuiet;
+        out.events = event::QUIET | closing;
+        return;
     }
-    let action = if bare && pair.receiver.asks == 0 {
-        Action::Forward(peer)
+    out.plan = if bare && pair.receiver.asks == 0 {
+        Plan::Forward
     } else if bare || moved {
         pair.receiver.asks = 0;
-        Action::Split { socket, peer, zero_window_first: false }
+        Plan::Split
     } else {
-        Action::Pass(socket)
+        Plan::Pass
     };
-    Verdict { action, events: closing }
 }
 
 /// A packet that one of the sockets sends.
-#[inline(always)]
 pub fn egress(pair: &mut Pair, side: Side, packet: &Packet) -> Verdict {
+    let mut outcome = Outcome::default();
+    from_socket(pair, side, packet, &mut outcome);
+    (&outcome).into()
+}
+
+/// As [`egress`], in place.
+#[inline(always)]
+pub fn from_socket(pair: &mut Pair, side: Side, packet: &Packet, out: &mut Outcome) {
+    out.events = 0;
+    out.plan = Plan::Pass;
     if packet.has(flag::SYN) {
         dead(pair);
     }
     if pair.mode() == mode::DEAD {
-        return Action::Pass(*packet).into();
+        out.socket = *packet;
+        return;
     }
     match (pair.mode(), side) {
-        (mode::PASS, Side::Source) => Action::Pass(egress_at_rest(&mut pair.source, packet)),
-        (mode::PASS, Side::Receiver) => Action::Pass(egress_at_rest(&mut pair.receiver, packet)),
-        (_, Side::Source) => Action::Pass(egress_of_source_socket(pair, packet)),
-        (_, Side::Receiver) => egress_of_receiver_socket(pair, packet),
+        (mode::PASS, Side::Source) => out.socket = egress_at_rest(&mut pair.source, packet),
+        (mode::PASS, Side::Receiver) => out.socket = egress_at_rest(&mut pair.receiver, packet),
+        (_, Side::Source) => out.socket = egress_of_source_socket(pair, packet),
+        (_, Side::Receiver) => egress_of_receiver_socket(pair, packet, out),
     }
-    .into()
 }
 
 #[inline(always)]
@@ -464,7 +547,7 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
     let seq = packet.seq.wrapping_add(pair.source.tx);
     let value = pair.source.ts_last;
     pair.source.ts_floor = value;
-    let timestamps = packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.echo });
+    let timestamps = restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.echo });
     let acked = acknowledge(pair, timestamps, Sack::default());
     if packet.len == 0 && !packet.has(flag::FIN | flag::RST) && seq::before(seq, pair.source.next) {
         pair.source.asks = 1;
@@ -475,11 +558,12 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
 }
 
 #[inline(always)]
-fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet) -> Action {
+fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
     let at = seq::distance(pair.splice.a_socket, packet.seq);
     let early = packet.len > 0 && at + packet.len as i64 > 0;
     if early && at >= 0 && pair.mode() == mode::LIVE {
-        return Action::Drop;
+        out.plan = Plan::Drop;
+        return;
     }
     let forwarded = pair.splice.forwarded as i64;
     // Written before the receiver has everything, whose window is not known to the socket: it asks for
@@ -501,12 +585,12 @@ fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet) -> Action {
         seq: seq::shift(pair.splice.a, place),
         ack: packet.ack.wrapping_add(pair.receiver.rx),
         sack: packet.sack.shifted(pair.receiver.rx),
-        timestamps: packet.timestamps.map(|stamp| Timestamps { value, echo: stamp.echo }),
+        timestamps: restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.echo }),
         len,
         ..*packet
     };
     observe_own(&mut pair.receiver, &wire);
-    Action::Pass(wire)
+    out.socket = wire;
 }
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+//! Following a body through the packets of its source.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
+use router_ebpf::{
+    framing::Framing,
+    splice::{
+        layout::{Conn, stop},
+        state::UNKNOWN,
+    },
+};
+
+use super::packet::Work;
+
+/// Most steps of the chunk machine in one packet: a step is a byte of a chunk's line, or the payload
+/// of a chunk.
+const MAX_STEPS: u32 = 4096;
+
+struct Walk {
+    skb: *mut __sk_buff,
+    framing: Framing,
+    at: u32,
+    end: u32,
+}
+
+/// Follows the body through a packet with payload: says why the carrying must stop before it, if it
+/// must.
+///
+/// # Safety
+/// The locks of the source and its pair must be held.
+#[inline(always)]
+pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut Conn) -> u32 {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let w = &mut *work;
+        let source = &mut *source;
+        let splice = &mut source.pair.splice;
+        let at = splice.position(w.packet.seq);
+        let end = at + w.packet.len as i64;
+        if at < 0 {
+            return stop::NONE;
+        }
+        if end > source.most as i64 {
+            return stop::TOO_LONG;
+        }
+        if splice.length != UNKNOWN {
+            let length = splice.length as i64;
+            return if at < length && end > length { stop::CROSSED } else { stop::NONE };
+        }
+        let Some(skip) = splice.unparsed(w.packet.seq, w.packet.len) else {
+            return if end > splice.parsed as i64 { stop::HOLE } else { stop::NONE };
+        };
+        let start = w.payload();
+        let mut walk =
+            Walk { skb, framing: splice.framing, at: start + skip, end: start + w.packet.len };
+        let fresh = w.packet.len - skip;
+        if walk.framing.in_payload() {
+            walk.at += walk.framing.skip(fresh as u64) as u32;
+        }
+        if walk.at < walk.end && !walk.framing.is_done() {
+            raw::bpf_loop(MAX_STEPS, step as *mut c_void, (&raw mut walk).cast(), 0);
+        }
+        if walk.framing.error().is_some() {
+            return stop::MALFORMED;
+        }
+        if walk.at < walk.end {
+            return if walk.framing.is_done() { stop::CROSSED } else { stop::TOO_MANY_CHUNKS };
+        }
+        splice.framing = walk.framing;
+        splice.parse(fresh as u64);
+        stop::NONE
+    }
+}
+
+/// One step: the payload of a chunk, or one byte of a line. Returns 1 to stop.
+unsafe extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
+    // SAFETY: called by the helper with the pointer given to it.
+    let walk = unsafe { &mut *walk };
+    if walk.at >= walk.end || walk.framing.is_done() {
+        return 1;
+    }
+    if walk.framing.in_payload() {
+        walk.at += walk.framing.skip((walk.end - walk.at) as u64) as u32;
+        return 0;
+    }
+    let mut byte = 0u8;
+    // SAFETY: the destination is one byte, as the length says.
+    let failed = unsafe {
+        raw::bpf_skb_load_bytes(walk.skb.cast(), walk.at, (&raw mut byte).cast(), 1) != 0
+    };
+    if failed {
+        return 1;
+    }
+    walk.framing.step(byte);
+    walk.at += 1;
+    u64::from(walk.framing.error().is_some())
+}

@@ -1,0 +1,310 @@
+//! Packets and the state of their connection or pair.
+
+use aya_ebpf::{
+    bindings::__sk_buff,
+    helpers::{bpf_ktime_get_ns, generated as raw},
+};
+use router_ebpf::splice::{
+    layout::{Conn, Event, flag, stop},
+    seq,
+    state::{Pair, mode, word},
+    translate::{self, Action, Packet, Plan, Side, event, flag as tcp},
+};
+
+use super::{
+    MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body,
+    packet::{Work, plan},
+};
+use crate::{atomic, verdict};
+
+/// A packet for a connection that is not spliced.
+///
+/// # Safety
+/// The entry's lock must be held.
+#[inline(always)]
+pub(super) unsafe fn arrives_at_rest(work: *mut Work, entry: *mut Conn) {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let (w, entry) = (&mut *work, &mut *entry);
+        w.plan = plan::PASS;
+        let packet = &w.packet;
+        let end = packet.seq.wrapping_add(packet.len + (packet.flags & tcp::FIN) as u32);
+        entry.word = if entry.flags & flag::SEEN == 0 {
+            entry.flags |= flag::SEEN;
+            word::pack(mode::PASS, word::generation(entry.word), end)
+        } else {
+            word::passed(entry.word, end)
+        };
+        if entry.flags & flag::KNOWN == 0 {
+            w.out = w.packet;
+            return;
+        }
+        w.out = translate::ingress_at_rest(&mut entry.socket, &w.packet);
+    }
+}
+
+/// A packet of a socket that is not spliced.
+///
+/// # Safety
+/// The entry's lock must be held.
+#[inline(always)]
+pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut Conn) {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let (w, entry) = (&mut *work, &mut *entry);
+        w.plan = plan::PASS;
+        if entry.flags & flag::KNOWN == 0 {
+            w.out = w.packet;
+            return;
+        }
+        w.out = translate::egress_at_rest(&mut entry.socket, &w.packet);
+    }
+}
+
+/// Learns where a connection stands from its socket and a packet of it.
+///
+/// # Safety
+/// The entry's lock must be held.
+#[inline(always)]
+pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Conn) {
+    // SAFETY: as the caller promises; the work is this CPU's alone. The helpers take what the context
+    // and each other give, checked for null.
+    unsafe {
+        let (w, entry) = (&mut *work, &mut *entry);
+        let packet = &w.packet;
+        if packet.flags & (tcp::RST | tcp::FIN) != 0 || packet.flags & tcp::ACK == 0 {
+            return;
+        }
+        let sk = (*skb).__bindgen_anon_2.sk;
+        if sk.is_null() {
+            return;
+        }
+        let socket = raw::bpf_tcp_sock(sk);
+        if socket.is_null() {
+            return;
+        }
+        let (receives, una) = ((*socket).rcv_nxt, (*socket).snd_una);
+        entry.base_rx = receives.wrapping_sub((*socket).bytes_received as u32);
+        entry.base_tx = una.wrapping_sub((*socket).bytes_acked as u32);
+        if entry.flags & flag::CONNECTED != 0 {
+            // Its SYN counts as a byte.
+            entry.base_tx = entry.base_tx.wrapping_add(1);
+        }
+        let (mut window, mut mss) = (0u32, 0u16);
+        let tcp = raw::bpf_skc_to_tcp_sock(sk.cast());
+        if tcp.is_null() {
+            return;
+        }
+        let tcp = tcp.cast::<u8>();
+        let from = tcp.wrapping_add(SND_WND_OFFSET.load() as usize);
+        if raw::bpf_probe_read_kernel((&raw mut window).cast(), 4, from.cast()) != 0 {
+            return;
+        }
+        let from = tcp.wrapping_add(MSS_CLAMP_OFFSET.load() as usize);
+        if raw::bpf_probe_read_kernel((&raw mut mss).cast(), 2, from.cast()) != 0 {
+            return;
+        }
+        entry.mss = mss as u32;
+        let socket = &mut entry.socket;
+        socket.next = packet.seq;
+        socket.own_ack = packet.ack;
+        socket.own_edge = packet.ack;
+        socket.peer_edge = una.wrapping_add(window);
+        if let Some(stamp) = packet.timestamps {
+            socket.ts_last = stamp.value;
+            socket.ts_own = stamp.value;
+            socket.ts_floor = stamp.value;
+            socket.ts_peer = stamp.echo;
+        }
+        let seen = if entry.flags & flag::SEEN == 0 {
+            receives
+        } else {
+            seq::later(receives, word::seen(entry.word))
+        };
+        entry.word = word::pack(mode::PASS, word::generation(entry.word), seen);
+        entry.flags |= flag::SEEN | flag::KNOWN;
+    }
+}
+
+/// A packet of the source of a pair.
+///
+/// # Safety
+/// The locks of the entry and its pair must be held.
+#[inline(always)]
+pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *mut Conn) {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let mut events = 0;
+        if (*work).packet.len > 0 && (*source).pair.mode() == mode::LIVE {
+            let reason = body::follow(skb, work, source);
+            if reason != stop::NONE {
+                (*source).stop = reason;
+                events = halt(&mut (*source).pair);
+            }
+        }
+        decide_source(work, &raw mut (*source).pair);
+        spread(&mut *work);
+        settle(source, events | (*work).verdict.events);
+    }
+}
+
+#[inline(never)]
+fn decide_source(work: *mut Work, pair: *mut Pair) -> u32 {
+    // SAFETY: as in `from_source`.
+    unsafe {
+        (*work).verdict = translate::ingress_from_source(&mut *pair, &(*work).packet);
+    }
+    0
+}
+
+#[inline(never)]
+fn decide_receiver(work: *mut Work, pair: *mut Pair) -> u32 {
+    // SAFETY: as in `from_receiver`.
+    unsafe {
+        let w = &mut *work;
+        translate::from_receiver(&mut *pair, &w.packet, &mut w.outcome);
+    }
+    0
+}
+
+/// A packet of the receiver of a pair.
+///
+/// # Safety
+/// The locks of the entry and its pair must be held.
+#[inline(always)]
+pub(super) unsafe fn from_receiver(work: *mut Work, source: *mut Conn) {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        decide_receiver(work, &raw mut (*source).pair);
+        let w = &mut *work;
+        w.plan = match w.outcome.plan {
+            Plan::Drop => plan::DROP,
+            Plan::Pass => plan::PASS,
+            Plan::Forward => plan::FORWARD,
+            Plan::Split | Plan::SplitAndQuiet => plan::SPLIT,
+        };
+        w.peer = w.outcome.peer;
+        w.out = if w.plan == plan::FORWARD { w.outcome.peer } else { w.outcome.socket };
+        let events = w.outcome.events;
+        settle(source, events);
+    }
+}
+
+/// A packet of one of a pair's sockets.
+///
+/// # Safety
+/// The locks of the entry and its pair must be held.
+#[inline(always)]
+pub(super) unsafe fn leaves(work: *mut Work, source: *mut Conn, side: Side) {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let receiver = u32::from(matches!(side, Side::Receiver));
+        decide_egress(work, &raw mut (*source).pair, receiver);
+        let w = &mut *work;
+        w.plan = if w.outcome.plan == Plan::Drop { plan::DROP } else { plan::PASS };
+        w.out = w.outcome.socket;
+    }
+}
+
+#[inline(never)]
+fn decide_egress(work: *mut Work, pair: *mut Pair, receiver: u32) -> u32 {
+    // SAFETY: as in `leaves`.
+    unsafe {
+        let side = if receiver != 0 { Side::Receiver } else { Side::Source };
+        let w = &mut *work;
+        translate::from_socket(&mut *pair, side, &w.packet, &mut w.outcome);
+    }
+    0
+}
+
+/// Stops at the highest byte forwarded. Returns what is to be reported.
+#[inline(always)]
+pub(super) fn halt(pair: &mut Pair) -> u8 {
+    if !pair.stop() {
+        return 0;
+    }
+    if pair.splice.acked == pair.splice.length {
+        // Nobody is left who would send the acknowledgement that ends the draining.
+        pair.word = word::with_mode(pair.word, mode::PASS);
+        pair.receiver.asks = 0;
+    }
+    if pair.mode() == mode::PASS { event::ENDED | event::QUIET } else { event::ENDED }
+}
+
+/// Releases the ticket and reports, if a packet was the last one.
+///
+/// # Safety
+/// The pair's lock must be held.
+#[inline(always)]
+unsafe fn settle(source: *mut Conn, events: u8) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let source = &mut *source;
+        source.last_ns = bpf_ktime_get_ns();
+        if events & event::ENDED != 0 && source.stop == stop::NONE {
+            release(source);
+        }
+        if events & (event::ENDED | event::QUIET) != 0 {
+            report(source, events);
+        }
+    }
+}
+
+/// Takes the verdict apart.
+#[inline(always)]
+fn spread(w: &mut Work) {
+    match w.verdict.action {
+        Action::Drop => w.plan = plan::DROP,
+        Action::Pass(out) => set(w, plan::PASS, &out),
+        Action::Forward(out) => set(w, plan::FORWARD, &out),
+        Action::TurnRound(out) => set(w, plan::TURN_ROUND, &out),
+        Action::Split { socket, peer, .. } => {
+            w.peer = peer;
+            set(w, plan::SPLIT, &socket);
+        }
+    }
+}
+
+#[inline(always)]
+fn set(w: &mut Work, plan: u32, out: &Packet) {
+    w.out = *out;
+    w.plan = plan;
+}
+
+/// Notes the ways to the other peer, and back.
+///
+/// # Safety
+/// Both must point to elements.
+#[inline(always)]
+pub(super) unsafe fn set_routes(work: *mut Work, other: *mut Conn, own: *mut Conn) {
+    // SAFETY: as the caller promises; the fields do not change while the pair is.
+    unsafe {
+        (*work).set_other(&(*other).flow, (*other).oif);
+        (*work).set_own(&(*own).flow, (*own).oif);
+    }
+}
+
+/// Releases the in-flight counter, unless user space has taken the ticket back.
+#[inline(always)]
+pub(super) fn release(source: &mut Conn) {
+    // SAFETY: a word of the map's value that is swapped alone.
+    let ticket = unsafe { atomic::swap(source.ticket.as_ptr(), 0) };
+    if ticket != 0 {
+        verdict::release_slot((ticket - 1) as u32);
+    }
+}
+
+/// Tells user space.
+#[inline(always)]
+fn report(source: &Conn, events: u8) {
+    let event = Event {
+        source: source.index,
+        generation: source.generation,
+        events: events as u32,
+        stop: source.stop,
+    };
+    if let Some(queue) = SPLICE_EVENTS.get(source.worker) {
+        // A full queue only delays user space until its next look.
+        let _ = queue.output(event, 0);
+    }
+}
