@@ -49,8 +49,9 @@ impl Section {
 
     fn first(&mut self, kind: PrefixKind) {
         self.kind = Some(kind);
-        // One allocation instead of a few; a buffer in use again has its room already.
-        self.text.reserve(self.limit);
+        // One allocation instead of a few, with some room for escapes and for characters of several
+        // bytes; a buffer in use again has its room already.
+        self.text.reserve(self.limit + self.limit / 8);
     }
 
     /// Writes the boundary, if there is to be one. Returns the room behind it.

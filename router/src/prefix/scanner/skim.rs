@@ -5,7 +5,7 @@
 
 use fearless_simd::{Simd, dispatch};
 
-use super::vector::{self, BLOCK, Block, any_quote, escaped, parity};
+use super::vector::{self, BLOCK, Block, any_quote, parity};
 
 /// Passes over the inside of a string. Returns where `input` goes on behind the closing quote; `None`
 /// when the string does not end within.
@@ -66,38 +66,35 @@ impl Nest {
 
     #[inline(always)]
     fn skip_nest<S: Simd>(&mut self, simd: S, input: &[u8]) -> Option<usize> {
+        /// Blocks between two looks for a long part without quotes. To look at what each block has
+        /// would cost more than it spares: the processor cannot foresee it.
+        const BETWEEN: usize = 8;
         // A copy can live in registers.
         let mut nest = *self;
+        let (blocks, rest) = input.as_chunks::<BLOCK>();
         let mut at = 0;
-        let mut quoteless = nest.in_string;
-        let end = loop {
-            if at >= input.len() {
-                break None;
+        while at < blocks.len() {
+            if nest.in_string {
+                at += nest.skip_quoteless(simd, &blocks[at..]);
             }
-            if quoteless {
-                at += nest.skip_quoteless(simd, &input[at..]);
+            let some = &blocks[at..blocks.len().min(at + BETWEEN)];
+            for (index, block) in some.iter().enumerate() {
+                if let Some(end) = nest.skip_block(&Block::full(simd, block)) {
+                    *self = nest;
+                    return Some((at + index) * BLOCK + end as usize);
+                }
             }
-            let block = Block::load(simd, &input[at..]);
-            let quotes = block.is(b'"');
-            quoteless = quotes == 0 && nest.in_string;
-            if quoteless {
-                nest.skip_plain(&input[at..at + block.len as usize]);
-                at += block.len as usize;
-                continue;
-            }
-            if let Some(end) = nest.skip_block(&block, quotes) {
-                break Some(at + end as usize);
-            }
-            at += block.len as usize;
-        };
+            at += some.len();
+        }
+        let end = nest.skip_block(&Block::load(simd, rest));
         *self = nest;
-        end
+        end.map(|end| at * BLOCK + end as usize)
     }
 
-    /// Passes over one block with these quotes; says where the value ends in it.
+    /// Passes over one block; says where the value ends in it.
     #[inline(always)]
-    fn skip_block<S: Simd>(&mut self, block: &Block<S>, quotes: u64) -> Option<u32> {
-        let quotes = quotes & !self.literals(block);
+    fn skip_block<S: Simd>(&mut self, block: &Block<S>) -> Option<u32> {
+        let quotes = block.is(b'"') & !self.literals(block);
         let before = if self.in_string { u64::MAX } else { 0 };
         self.in_string ^= quotes.count_ones() % 2 == 1;
         let (open, close) = (block.is(self.open), block.is(self.close));
@@ -133,48 +130,46 @@ impl Nest {
 
     #[inline(always)]
     fn skip_string<S: Simd>(&mut self, simd: S, input: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        while at < input.len() {
-            at += self.skip_quoteless(simd, &input[at..]);
-            let block = Block::load(simd, &input[at..]);
+        let (blocks, rest) = input.as_chunks::<BLOCK>();
+        let mut at = self.skip_quoteless(simd, blocks);
+        loop {
+            let block = match blocks.get(at) {
+                Some(block) => Block::full(simd, block),
+                None => Block::load(simd, rest),
+            };
             let quotes = block.is(b'"') & !self.literals(&block);
             if quotes != 0 {
                 self.literal = false;
-                return Some(at + quotes.trailing_zeros() as usize + 1);
+                return Some(at * BLOCK + quotes.trailing_zeros() as usize + 1);
             }
-            at += block.len as usize;
+            if at >= blocks.len() {
+                return None;
+            }
+            at += 1;
+            at += self.skip_quoteless(simd, &blocks[at..]);
         }
-        None
     }
 
     /// The bytes of a block that a backslash makes literal.
     #[inline(always)]
     fn literals<S: Simd>(&mut self, block: &Block<S>) -> u64 {
-        let backslashes = block.is(b'\\');
-        let literal = escaped(backslashes, self.literal);
-        // Whether the byte behind the block is literal: behind a short block that is a zero within.
-        self.literal = if block.len == 64 {
-            (backslashes & !literal) >> 63 == 1
-        } else {
-            literal >> block.len & 1 == 1
-        };
+        let (literal, carry) = vector::literals(block.is(b'\\'), self.literal);
+        // Behind a short block comes a zero, which is still within.
+        self.literal = if block.len == 64 { carry } else { literal >> block.len & 1 == 1 };
         literal
     }
 
-    /// Passes over the part of a string where there is no quote at all, four blocks at a time.
+    /// Passes over the part of a string where there is no quote at all, four blocks at a time. Returns
+    /// the number of blocks.
     #[inline(always)]
-    fn skip_quoteless<S: Simd>(&mut self, simd: S, input: &[u8]) -> usize {
-        let mut at = 0;
-        while let Some(blocks) = input.get(at..).and_then(<[u8]>::first_chunk::<{ 4 * BLOCK }>) {
-            if any_quote(simd, blocks) {
-                break;
-            }
-            at += blocks.len();
+    fn skip_quoteless<S: Simd>(&mut self, simd: S, blocks: &[[u8; BLOCK]]) -> usize {
+        let (groups, _) = blocks.as_chunks::<4>();
+        let groups = groups.iter().take_while(|group| !any_quote(simd, group)).count();
+        let skipped = &blocks[..groups * 4];
+        if groups > 0 {
+            self.skip_plain(skipped.as_flattened());
         }
-        if at > 0 {
-            self.skip_plain(&input[..at]);
-        }
-        at
+        skipped.len()
     }
 
     /// Passes over a part of a string that has no quote and is not empty.

@@ -187,7 +187,7 @@ fn blocks<S: Simd>(simd: S, input: &[u8], room: usize) -> Run {
         }
         let block = Block::load(simd, &input[at..]);
         let backslashes = block.is(b'\\');
-        let escaped = vector::escaped(backslashes, literal);
+        let (escaped, carry) = vector::literals(backslashes, literal);
         let quotes = block.is(b'"') & !escaped;
         let unusual = escaped & (block.is(b'u') | block.is(b'/'));
         let seconds = escaped | block.continuations();
@@ -203,7 +203,7 @@ fn blocks<S: Simd>(simd: S, input: &[u8], room: usize) -> Run {
             };
             break (at + length as usize, quote);
         }
-        literal = (backslashes & !escaped) >> 63 == 1;
+        literal = carry;
         at += BLOCK;
     };
     // A backslash stays with what it escapes.

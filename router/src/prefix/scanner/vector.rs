@@ -29,18 +29,21 @@ pub(super) struct Block<S: Simd> {
 }
 
 impl<S: Simd> Block<S> {
+    /// A full block.
+    #[inline(always)]
+    pub(super) fn full(simd: S, block: &[u8; BLOCK]) -> Self {
+        Self { simd, bytes: u8x64::from_slice(simd, block), len: BLOCK as u32 }
+    }
+
     /// The beginning of `input`.
     #[inline(always)]
     pub(super) fn load(simd: S, input: &[u8]) -> Self {
-        match input.first_chunk::<BLOCK>() {
-            Some(block) => Self { simd, bytes: u8x64::from_slice(simd, block), len: 64 },
-            None => {
-                let mut block = [0; BLOCK];
-                block[..input.len()].copy_from_slice(input);
-                let bytes = u8x64::from_slice(simd, &block);
-                Self { simd, bytes, len: input.len() as u32 }
-            }
+        if let Some(block) = input.first_chunk() {
+            return Self::full(simd, block);
         }
+        let mut block = [0; BLOCK];
+        block[..input.len()].copy_from_slice(input);
+        Self { len: input.len() as u32, ..Self::full(simd, &block) }
     }
 
     /// Bytes equal to `byte`.
@@ -59,23 +62,35 @@ impl<S: Simd> Block<S> {
 
 /// Whether there is a quote in these blocks.
 #[inline(always)]
-pub(super) fn any_quote<S: Simd>(simd: S, blocks: &[u8; 4 * BLOCK]) -> bool {
+pub(super) fn any_quote<S: Simd>(simd: S, blocks: &[[u8; BLOCK]; 4]) -> bool {
     let quote = u8x64::splat(simd, b'"');
-    let is = |at: usize| u8x64::from_slice(simd, &blocks[at..at + BLOCK]).simd_eq(quote);
-    (is(0) | is(BLOCK) | is(2 * BLOCK) | is(3 * BLOCK)).any_true()
+    let [a, b, c, d] = blocks.each_ref().map(|b| u8x64::from_slice(simd, b).simd_eq(quote));
+    (a | b | c | d).any_true()
 }
 
-/// Bytes that a backslash before them makes literal. `carry` says whether that is so of the first
-/// byte.
+/// The bytes of a full block that a backslash before them makes literal, and whether the byte behind
+/// the block is. `carry` says whether the first byte is.
 #[inline(always)]
-pub(super) fn escaped(backslashes: u64, carry: bool) -> u64 {
+pub(super) fn literals(backslashes: u64, carry: bool) -> (u64, bool) {
+    let after = backslashes << 1 | u64::from(carry);
+    if after & backslashes != 0 {
+        // Backslashes in a row are rare, and all this work would be for nothing.
+        return literals_in_runs(backslashes, carry);
+    }
+    (after, backslashes >> 63 == 1)
+}
+
+#[cold]
+#[inline(never)]
+fn literals_in_runs(backslashes: u64, carry: bool) -> (u64, bool) {
     // In a run of backslashes, every other one escapes. Subtracting lets the carry run through the
     // run: it comes out at an even or odd bit by the parity of the run's length.
     const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
     let carry = u64::from(carry);
     let escaping = backslashes & !carry;
     let even_runs = ((escaping << 1) | ODD).wrapping_sub(escaping) ^ ODD;
-    even_runs ^ (backslashes | carry)
+    let literal = even_runs ^ (backslashes | carry);
+    (literal, (backslashes & !literal) >> 63 == 1)
 }
 
 /// For every bit, whether the number of bits up to and with it is odd.
@@ -97,14 +112,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escapes_are_as_read_one_by_one(backslashes in prop_oneof![any::<u64>(), Just(u64::MAX)], carry: bool) {
+        fn escapes_are_as_read_one_by_one(backslashes in prop_oneof![
+                any::<u64>(),
+                (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| a & b & c),
+                (0u32..=64).prop_map(|n| !low(n)),
+            ], carry: bool) {
             let mut expected = 0u64;
             let mut literal = carry;
             for bit in 0..64 {
                 expected |= u64::from(literal) << bit;
                 literal = !literal && backslashes >> bit & 1 == 1;
             }
-            prop_assert_eq!(escaped(backslashes, carry), expected);
+            prop_assert_eq!(literals(backslashes, carry), (expected, literal));
         }
 
         #[test]
