@@ -6,6 +6,7 @@
 //! [`wait::eventually`] or read from a socket, both with a deadline.
 
 pub mod bpf;
+pub mod capture;
 pub mod chunked;
 pub mod engine;
 pub mod gate;

@@ -56,6 +56,23 @@ pub fn root_or_skip(what: &str) -> bool {
     root
 }
 
+/// Confines this thread, and the threads and processes that it starts, to one processor. Packets that
+/// threads send over veth are delivered by the processor that sent them; when a thread moves between
+/// two sends, they may overtake each other.
+///
+/// # Panics
+/// When the system refuses.
+pub fn on_one_processor() {
+    // SAFETY: all zeros is an empty set; the calls get its address and size.
+    unsafe {
+        let processor = libc::sched_getcpu();
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor as usize, &mut set);
+        let rc = libc::sched_setaffinity(0, size_of_val(&set), &set);
+        assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
 /// What a process' descriptors point at (`socket:[1]`, a path, ...).
 pub fn descriptors(pid: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };

@@ -84,7 +84,7 @@ impl Wire {
         let (stop, stopped) = UnixStream::pair().expect("a pair of sockets");
         let (ports, holds, thread) = namespace.run(|| {
             let ports = [index(left), index(right)];
-            let sockets = [packets_of(&pairs[0].1), packets_of(&pairs[1].1)];
+            let sockets = [packets_of(&pairs[0].1, true), packets_of(&pairs[1].1, true)];
             let holds = [index(&pairs[0].0), index(&pairs[1].0)];
             // What came in at the left goes out at the right.
             let outs = [ports[1], ports[0]];
@@ -166,16 +166,16 @@ fn index(link: &str) -> u32 {
     index
 }
 
-/// A socket that gets every frame that comes in at an interface, with a note of what is unfinished
-/// about it, and takes frames with such a note.
-fn packets_of(link: &str) -> OwnedFd {
+/// A socket that gets every frame that passes an interface. With `noted`, a note of what is unfinished
+/// about it stands before it, and it takes frames with such a note.
+pub(crate) fn packets_of(link: &str, noted: bool) -> OwnedFd {
     // SAFETY: takes no memory.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
     assert!(fd >= 0, "{}", io::Error::last_os_error());
     // SAFETY: just opened, and nobody else's.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let options = [
-        (libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1),
+        (libc::SOL_PACKET, libc::PACKET_VNET_HDR, noted.into()),
         (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20),
     ];
     for (level, name, value) in options {

@@ -30,8 +30,13 @@ pub(crate) struct TestTools {
 
 /// Finds or installs the tools of the tests.
 pub(crate) fn test_tools(workspace: &Workspace) -> Result<TestTools> {
-    let programs =
-        [("curl", "curl"), ("ip", "iproute2"), ("bpftool", "bpftool"), ("python3", "python3")];
+    let programs = [
+        ("curl", "curl"),
+        ("ip", "iproute2"),
+        ("bpftool", "bpftool"),
+        ("tshark", "tshark"),
+        ("python3", "python3"),
+    ];
     for (program, package) in programs {
         if !on_path(program) && !apt_install(&[package]) {
             bail!("the tests need `{program}`: install {package} (Debian's name of the package)");
