@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::{fleet::Fleet, kernel::Kernel, metrics::Metrics};
+use crate::{engine::Loaded, fleet::Fleet, metrics::Metrics};
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub struct Shared {
     /// The current fleet, with the configuration that it was made of.
     pub fleet: ArcSwap<Fleet>,
     /// The loaded kernel programs, where an engine uses them.
-    pub kernel: Option<Arc<Kernel>>,
+    pub loaded: Option<Loaded>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
     /// Where the process stands.

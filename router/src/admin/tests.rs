@@ -18,7 +18,7 @@ fn shared(drain: bool) -> (Arc<Shared>, watch::Sender<Phase>) {
     let (sender, phase) = watch::channel(Phase::Running);
     metrics.engine("sockmap").available(Err("disabled"));
     let shared =
-        Shared { fleet: arc_swap::ArcSwap::from_pointee(fleet), kernel: None, metrics, phase };
+        Shared { fleet: arc_swap::ArcSwap::from_pointee(fleet), loaded: None, metrics, phase };
     (Arc::new(shared), sender)
 }
 

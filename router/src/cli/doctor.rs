@@ -7,7 +7,10 @@ use clap::Args;
 use super::host::{self, Finding};
 use crate::{
     engine::selftest,
-    kernel::{Kernel, Options as KernelOptions},
+    kernel::{
+        Kernel, Options as KernelOptions,
+        splice::{self, Programs},
+    },
 };
 
 /// Say which engines work on this host, and why not where not.
@@ -19,7 +22,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub(super) struct Options {
     /// Fail unless this engine works.
-    #[arg(long, value_name = "ENGINE", value_parser = ["userspace", "sockmap"])]
+    #[arg(long, value_name = "ENGINE", value_parser = ["userspace", "sockmap", "splice"])]
     require: Option<String>,
 }
 
@@ -30,7 +33,7 @@ struct Tried {
 }
 
 pub(super) fn doctor(options: &Options) -> anyhow::Result<ExitCode> {
-    let engines = [userspace(), sockmap()];
+    let engines = [userspace(), sockmap(), splice()];
     super::print(&report(&engines, &host::findings()))?;
     let works = |engine: &Tried| {
         engine.result.is_ok() && options.require.as_deref().is_none_or(|name| name == engine.name)
@@ -49,6 +52,15 @@ fn sockmap() -> Tried {
         .and_then(|kernel| selftest::sockmap(&kernel).map_err(|error| error.to_string()))
         .map(carried);
     Tried { name: "sockmap", result }
+}
+
+fn splice() -> Tried {
+    let loaded = Programs::load(&splice::Options::default()).map_err(|error| error.to_string());
+    let result = loaded.and_then(|programs| {
+        let took = selftest::splice(&programs).map_err(|error| error.to_string())?;
+        Ok(format!("{}; on {}", carried(took), programs.attached().join(", ")))
+    });
+    Tried { name: "splice", result }
 }
 
 fn carried(took: Duration) -> String {

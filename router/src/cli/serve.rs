@@ -34,15 +34,17 @@ pub(super) struct Options {
     listen: Vec<SocketAddr>,
 
     /// What carries bodies: auto (the kernel where that pays, else user space), sockmap (the kernel
-    /// wherever it can; refuses to start without), userspace (never the kernel). [default: auto]
+    /// wherever it can; refuses to start without), splice (packets past the sockets, wherever it can;
+    /// refuses to start without), userspace (never the kernel). [default: auto]
     #[arg(
         long,
         value_name = "ENGINE",
         env = "ATALHO_ENGINE",
         conflicts_with = "config",
-        value_parser = one_of([EngineMode::Auto, EngineMode::Sockmap, EngineMode::Userspace].map(
-            |mode| (mode.as_str(), mode)
-        ))
+        value_parser = one_of(
+            [EngineMode::Auto, EngineMode::Sockmap, EngineMode::Splice, EngineMode::Userspace]
+                .map(|mode| (mode.as_str(), mode))
+        )
     )]
     engine: Option<EngineMode>,
 

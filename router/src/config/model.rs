@@ -78,6 +78,8 @@ pub enum EngineMode {
     Auto,
     /// The kernel wherever it can.
     Sockmap,
+    /// Packets past the sockets wherever it can.
+    Splice,
     /// Never the kernel.
     Userspace,
 }
@@ -88,6 +90,7 @@ impl EngineMode {
         match self {
             Self::Auto => "auto",
             Self::Sockmap => "sockmap",
+            Self::Splice => "splice",
             Self::Userspace => "userspace",
         }
     }

@@ -119,7 +119,7 @@ fn read(document: &Document<'_>) -> Config {
 }
 
 fn engine(s: &Section<'_, '_>) -> Engine {
-    let modes = [EngineMode::Auto, EngineMode::Sockmap, EngineMode::Userspace];
+    let modes = [EngineMode::Auto, EngineMode::Sockmap, EngineMode::Splice, EngineMode::Userspace];
     Engine {
         mode: s.choice("mode", &modes.map(|mode| (mode.as_str(), mode))),
         steer_from_bytes: s.size("steer_from_bytes"),

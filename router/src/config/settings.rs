@@ -144,12 +144,12 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         path: "engine.mode",
-        kind: Kind::Choice(&["auto", "sockmap", "userspace"]),
+        kind: Kind::Choice(&["auto", "sockmap", "splice", "userspace"]),
         default: Some(r#""auto""#),
         live: false,
         about: "What carries body bytes. `auto` hands a body to the kernel where that pays and \
-                the start-up self-test passed; `sockmap` wherever it can; `userspace` never, which \
-                is also the switch to turn the kernel part off.",
+                the start-up self-test passed; `sockmap` wherever it can; `splice` passes packets \
+                by the sockets wherever it can, and is new; `userspace` never, which is also the switch to turn the kernel part off.",
     },
     Setting {
         path: "engine.steer_from_bytes",

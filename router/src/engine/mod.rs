@@ -1,11 +1,15 @@
 //! What carries body bytes: `userspace` everywhere, `sockmap` where the kernel can and it pays.
 
+mod carrier;
 pub mod policy;
 mod reasons;
 pub mod selftest;
 pub mod sockmap;
+pub mod splice;
 pub mod startup;
+mod tcp;
 pub mod userspace;
 
+pub use carrier::{Carrier, Loaded, Settings};
 pub use policy::{Attempts, Policy};
 pub use userspace::{CarryError, Copier, Step};

@@ -41,7 +41,7 @@ impl Attempts {
     pub fn note(&mut self, end: &SteerEnd, copier: &Copier, carried: u64) {
         self.after = copier.bytes() + 1;
         match end {
-            SteerEnd::Declined(Decline::Unread) => {}
+            SteerEnd::Declined(Decline::Unread | Decline::Window | Decline::SendQueue) => {}
             SteerEnd::Declined(_)
             | SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
                 self.give_up();
@@ -98,6 +98,7 @@ impl Policy {
         }
         match self.mode {
             EngineMode::Sockmap => framing.is_length() || copier.bytes() >= self.steer_from_bytes,
+            EngineMode::Splice => true,
             _ => self.is_bulk(copier.bytes(), copier.mean_read()),
         }
     }

@@ -12,6 +12,7 @@ impl HandBack {
             Self::Malformed => "malformed",
             Self::TooManyChunks => "too_many_chunks",
             Self::TooLong => "too_long",
+            Self::Hole => "hole",
             Self::TargetReadable => "target_readable",
         }
     }
@@ -25,6 +26,11 @@ impl Decline {
             Self::NotEstablished => "not_established",
             Self::NoRoom => "no_room",
             Self::System => "system",
+            Self::Family => "family",
+            Self::Options => "options",
+            Self::Segments => "segments",
+            Self::Window => "window",
+            Self::SendQueue => "send_queue",
         }
     }
 }

@@ -17,12 +17,13 @@ use tokio::{
 };
 
 use super::{
-    Copier,
+    Carrier, Copier,
     sockmap::{HandBack, Settings, Sockmap, SteerEnd, Steered},
+    splice::{self, Splice},
 };
 use crate::{
-    kernel::{Kernel, MAX_WORKERS},
-    net::{Conn, HangupWatch, Stream},
+    kernel::{Kernel, MAX_WORKERS, splice::Programs},
+    net::{Conn, HangupWatch, Stream, socket},
 };
 
 /// All steps together may take this long. They take a fraction of a second; a machine that is
@@ -74,11 +75,50 @@ pub fn sockmap(kernel: &Arc<Kernel>) -> Result<Duration, Failure> {
         let worker = MAX_WORKERS as u32 - 1;
         let engine = Sockmap::new(Arc::clone(kernel), watch.clone(), worker, settings)
             .map_err(failed("queue of events"))?;
+        let engine = Carrier::Sockmap(engine);
         tokio::task::spawn_local(watch.drive());
         tokio::task::spawn_local(engine.clone().drive());
         all_steps(kernel, &engine).await
     };
     within_limit(steps)
+}
+
+/// As [`sockmap`], for the splice engine.
+///
+/// # Errors
+/// The first step that went wrong.
+pub fn splice(programs: &Arc<Programs>) -> Result<Duration, Failure> {
+    let steps = async {
+        let watch = HangupWatch::new().map_err(failed("event loop"))?;
+        let worker = MAX_WORKERS as u32 - 1;
+        let settings = splice::Settings::default();
+        let engine = Splice::new(Arc::clone(programs), watch.clone(), worker, settings)
+            .map_err(failed("queue of events"))?;
+        let engine = Carrier::Splice(engine);
+        tokio::task::spawn_local(watch.drive());
+        tokio::task::spawn_local(engine.clone().drive());
+        splice_steps(&engine).await
+    };
+    within_limit(steps)
+}
+
+async fn splice_steps(engine: &Carrier) -> Result<(), Failure> {
+    let name = |step| move |reason: String| Failure { step, reason };
+    let mut pair =
+        Pair::open_known(engine).await.map_err(name("opening connections on loopback"))?;
+    let payload = payload(40_000);
+    let chunks = chunked(&payload, 777);
+    // Twice: the second time, the numbers have moved already.
+    for _ in 0..2 {
+        pair.carry(engine, Framing::length(payload.len() as u64), &payload)
+            .await
+            .map_err(name("a body of known length"))?;
+        pair.carry(engine, Framing::chunked(), &chunks).await.map_err(name("a chunked body"))?;
+    }
+    // In user space, both ways.
+    pair.echo().await.map_err(name("the sockets afterwards"))?;
+    pair.cross(engine).await.map_err(name("the next message right behind a body"))?;
+    pair.finish_under_way(engine).await.map_err(name("a source that closes"))
 }
 
 fn failed(step: &'static str) -> impl Fn(std::io::Error) -> Failure {
@@ -101,7 +141,7 @@ fn within_limit(steps: impl Future<Output = Result<(), Failure>>) -> Result<Dura
     Ok(start.elapsed())
 }
 
-async fn all_steps(kernel: &Arc<Kernel>, engine: &Sockmap) -> Result<(), Failure> {
+async fn all_steps(kernel: &Arc<Kernel>, engine: &Carrier) -> Result<(), Failure> {
     let name = |step| move |reason: String| Failure { step, reason };
     let mut pair = Pair::open().await.map_err(name("opening connections on loopback"))?;
     let payload = payload(40_000);
@@ -139,8 +179,39 @@ impl Pair {
         Ok(Self { from, to, source, target })
     }
 
-    async fn steer(&mut self, engine: &Sockmap, framing: &mut Framing) -> Steered {
-        engine.steer(&mut self.from, &mut self.to, framing, None, IDLE, false).await
+    /// Connections that an engine knows from their first packet on.
+    async fn open_known(engine: &Carrier) -> Result<Self, String> {
+        let opened = async {
+            let (mut from, source) = opened_connection(engine.window()).await?;
+            let (mut to, target) = connection().await?;
+            engine.register(&mut from, true);
+            engine.register(&mut to, false);
+            Ok::<_, std::io::Error>(Self { from, to, source, target })
+        };
+        let mut pair = opened.await.map_err(|error| error.to_string())?;
+        pair.echo().await?;
+        Ok(pair)
+    }
+
+    /// Bytes in all four directions, carried by the sockets.
+    async fn echo(&mut self) -> Result<(), String> {
+        for (near, far) in [(&mut self.from, &mut self.source), (&mut self.to, &mut self.target)] {
+            near.stream.write_all(b"there").await.map_err(|error| error.to_string())?;
+            let mut got = [0; 5];
+            far.read_exact(&mut got).await.map_err(|error| error.to_string())?;
+            compare(&got, b"there")?;
+            far.write_all(b"back").await.map_err(|error| error.to_string())?;
+            fill(near, 4).await?;
+            compare(&near.input, b"back")?;
+            near.input.clear();
+        }
+        Ok(())
+    }
+
+    async fn steer(&mut self, engine: &Carrier, framing: &mut Framing) -> Steered {
+        engine
+            .steer_at_most(&mut self.from, &mut self.to, framing, None, IDLE, false, u64::MAX)
+            .await
     }
 
     /// A body that user space carries.
@@ -159,7 +230,7 @@ impl Pair {
     /// A body that the kernel carries alone.
     async fn carry(
         &mut self,
-        engine: &Sockmap,
+        engine: &Carrier,
         mut framing: Framing,
         body: &[u8],
     ) -> Result<(), String> {
@@ -172,17 +243,17 @@ impl Pair {
             }
             Ok::<_, std::io::Error>(got)
         };
-        let steering = engine.steer(from, to, &mut framing, None, IDLE, false);
+        let steering = engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX);
         let (steered, got) = tokio::join!(steering, far);
         expect(&steered, SteerEnd::Ended, body.len() as u64)?;
         compare(&got.map_err(|error| error.to_string())?, body)
     }
 
     /// The last packet of a body holds the start of the next message: user space gets all of it.
-    async fn cross(&mut self, engine: &Sockmap) -> Result<(), String> {
+    async fn cross(&mut self, engine: &Carrier) -> Result<(), String> {
         let mut framing = Framing::length(4);
         let Self { from, to, source, target } = self;
-        let steering = engine.steer(from, to, &mut framing, None, IDLE, false);
+        let steering = engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX);
         let (steered, written) = tokio::join!(steering, source.write_all(b"bodynext"));
         written.map_err(|error| error.to_string())?;
         expect(&steered, SteerEnd::HandedBack(HandBack::Crossed), 0)?;
@@ -197,7 +268,7 @@ impl Pair {
     }
 
     /// The kernel stops at the limit of the backlog, and what it holds then arrives.
-    async fn stall(&mut self, engine: &Sockmap) -> Result<(), String> {
+    async fn stall(&mut self, engine: &Carrier) -> Result<(), String> {
         // More than both socket buffers and the limit hold.
         let body = payload(16 * 1024 * 1024);
         let mut framing = Framing::length(body.len() as u64);
@@ -225,7 +296,8 @@ impl Pair {
             }
             Ok(())
         };
-        let mut steering = Box::pin(engine.steer(from, to, &mut framing, None, IDLE, false));
+        let mut steering =
+            Box::pin(engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX));
         let mut fill_up = Box::pin(fill_up);
         // It may end early, if what was redirected fits into the target's send queue.
         let mut steered = None;
@@ -262,8 +334,29 @@ impl Pair {
         Ok(())
     }
 
+    /// As [`Pair::finish`], with a FIN that comes while the kernel carries.
+    async fn finish_under_way(&mut self, engine: &Carrier) -> Result<(), String> {
+        let mut framing = Framing::until_close();
+        let Self { from, to, source, target } = self;
+        let far = async {
+            source.write_all(b"last").await?;
+            source.shutdown().await?;
+            let mut got = [0; 4];
+            target.read_exact(&mut got).await?;
+            Ok::<_, std::io::Error>(got)
+        };
+        let steering = engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX);
+        let (steered, got) = tokio::join!(steering, far);
+        compare(&got.map_err(|error| error.to_string())?, b"last")?;
+        expect(&steered, SteerEnd::SourceClosed, 4)?;
+        to.stream.write_all(b"after").await.map_err(|error| error.to_string())?;
+        let mut got = [0; 5];
+        target.read_exact(&mut got).await.map_err(|error| error.to_string())?;
+        compare(&got, b"after")
+    }
+
     /// A FIN ends a body of unknown length, and leaves the target usable.
-    async fn finish(&mut self, engine: &Sockmap) -> Result<(), String> {
+    async fn finish(&mut self, engine: &Carrier) -> Result<(), String> {
         let mut framing = Framing::until_close();
         self.source.write_all(b"last").await.map_err(|error| error.to_string())?;
         fill(&mut self.from, 4).await?;
@@ -284,6 +377,15 @@ async fn connection() -> std::io::Result<(Conn, TcpStream)> {
     far.set_nodelay(true)?;
     let (near, _) = listener.accept().await?;
     Ok((Conn::new(Stream::new(near.into_std()?)?), far))
+}
+
+/// A connection that this side opened.
+async fn opened_connection(window: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let near = socket::connect(&[listener.local_addr()?], LIMIT, window).await?;
+    let (far, _) = listener.accept().await?;
+    far.set_nodelay(true)?;
+    Ok((Conn::new(near), far))
 }
 
 /// Reads until the connection's input holds `length` bytes.
@@ -339,6 +441,23 @@ mod tests {
     #[test]
     fn user_space_works_everywhere() {
         userspace().expect("the engine works");
+    }
+
+    #[test]
+    fn splice_passes_where_the_programs_load() {
+        use crate::kernel::splice::Options;
+        match Programs::load(&Options { connections: 64, counters: 16 }) {
+            Ok(programs) => {
+                for _ in 0..5 {
+                    let took = splice(&programs).expect("the engine works");
+                    println!("took {took:?}");
+                }
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                println!("skipped: {error}");
+            }
+        }
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Which engines this process can use, found out once at the start.
 
-use std::sync::Arc;
-
 use anyhow::bail;
 
-use super::selftest;
+use super::{Loaded, selftest};
 use crate::{
     config::{Config, EngineMode},
-    kernel::{Kernel, LoadError, Options},
+    kernel::{
+        Kernel, LoadError, Options,
+        splice::{self, Programs},
+    },
     metrics::Metrics,
 };
 
@@ -15,33 +16,69 @@ use crate::{
 ///
 /// # Errors
 /// When the configuration insists on an engine that does not work here.
-pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Arc<Kernel>>> {
+pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Loaded>> {
     metrics.engine("userspace").available(Ok(()));
-    let sockmap = metrics.engine("sockmap");
-    if config.engine.mode == EngineMode::Userspace {
-        sockmap.available(Err("disabled"));
-        return Ok(None);
-    }
-    let (reason, message) = match Kernel::load(&Options::default()) {
-        Ok(kernel) => match selftest::sockmap(&kernel) {
-            Ok(took) => {
-                tracing::debug!(?took, "the sockmap engine passed its self-test");
-                sockmap.available(Ok(()));
-                return Ok(Some(kernel));
+    let mode = config.engine.mode;
+    let uses_splice = mode == EngineMode::Splice;
+    let sockmap = matches!(mode, EngineMode::Auto | EngineMode::Sockmap).then(self::sockmap);
+    let splice = uses_splice.then(self::splice);
+    let mut works = None;
+    for (name, tried) in [("sockmap", sockmap), ("splice", splice)] {
+        let metrics = metrics.engine(name);
+        let (reason, message) = match tried {
+            None => {
+                metrics.available(Err("disabled"));
+                continue;
             }
-            Err(error) => ("self_test_failed", error.to_string()),
-        },
-        Err(error) => (slug(&error), error.to_string()),
-    };
-    sockmap.available(Err(reason));
-    if config.engine.mode == EngineMode::Sockmap {
-        bail!(
-            "the sockmap engine does not work here: {message}. Use `--engine auto` to relay in \
-             user space instead; `atalho doctor` says more."
+            Some(Ok(loaded)) => {
+                metrics.available(Ok(()));
+                works = Some(loaded);
+                continue;
+            }
+            Some(Err(failed)) => failed,
+        };
+        metrics.available(Err(reason));
+        if mode != EngineMode::Auto {
+            bail!(
+                "the {name} engine does not work here: {message}. Use `--engine auto` to relay in \
+                 user space instead; `atalho doctor` says more."
+            );
+        }
+        tracing::warn!(
+            reason = %message,
+            "relaying in user space: the {name} engine does not work here"
         );
     }
-    tracing::warn!(reason = %message, "relaying in user space: the sockmap engine does not work here");
-    Ok(None)
+    Ok(works)
+}
+
+/// An engine that works, or why it does not: for metrics, and for people.
+type Tried = Result<Loaded, (&'static str, String)>;
+
+fn sockmap() -> Tried {
+    let kernel = Kernel::load(&Options::default()).map_err(refused)?;
+    let took = selftest::sockmap(&kernel).map_err(failed)?;
+    tracing::debug!(?took, "the sockmap engine passed its self-test");
+    Ok(Loaded::Sockmap(kernel))
+}
+
+fn splice() -> Tried {
+    let programs = Programs::load(&splice::Options::default()).map_err(refused)?;
+    let took = selftest::splice(&programs).map_err(failed)?;
+    tracing::debug!(?took, "the splice engine passed its self-test");
+    for (interface, why) in programs.skipped() {
+        tracing::warn!(interface, why, "packets of this interface are not spliced");
+    }
+    tracing::info!(interfaces = programs.attached().join(" "), "splicing packets");
+    Ok(Loaded::Splice(programs))
+}
+
+fn refused(error: LoadError) -> (&'static str, String) {
+    (slug(&error), error.to_string())
+}
+
+fn failed(error: selftest::Failure) -> (&'static str, String) {
+    ("self_test_failed", error.to_string())
 }
 
 /// The name of a reason in metrics.

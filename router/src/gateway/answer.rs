@@ -118,7 +118,8 @@ pub(super) async fn finish(
     userspace.carried(Direction::Response, copier.bytes());
     record.request_bytes = sent_on + relay.steered_request;
     record.response_bytes = copier.bytes() + relay.steered_response;
-    record.steered = relay.steered_response > copier.bytes();
+    record.steered =
+        (relay.steered_response > copier.bytes()).then(|| worker.metrics.kernel.name());
     let complete = relay.sending.is_complete();
     match result {
         Ok(()) => {

@@ -14,7 +14,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    engine::Copier,
+    engine::{Carrier, Copier},
     fleet::{FailureKind, Fleet, Instance, InstanceId},
     http::{self, Failure, RequestHead, rewrite::Upstream},
     metrics::{Direction, Outcome},
@@ -162,7 +162,11 @@ impl<'a> Exchange<'a> {
         let mut choice = Some(choice);
         let mut fresh = false;
         loop {
-            let (upstream, pooled) = self.connect(&instance, fresh).await?;
+            let (mut upstream, pooled) = self.connect(&instance, fresh).await?;
+            if let Some(carrier) = &self.worker.carrier {
+                carrier.register(self.client, false);
+                carrier.register(&mut upstream, true);
+            }
             let mut copier = Copier::new(plan.framing, false);
             copier.push(head_out.clone());
             copier.push(plan.body.clone());
@@ -232,9 +236,10 @@ impl<'a> Exchange<'a> {
             return Ok((conn, true));
         }
         let addresses = instance.addresses();
+        let window = self.worker.carrier.as_ref().and_then(Carrier::window);
         let connected = tokio::select! {
             biased;
-            connected = socket::connect(&addresses, config.timeouts.connect) => connected,
+            connected = socket::connect(&addresses, config.timeouts.connect, window) => connected,
             () = self.client_gone() => return Err(Attempt::Stop(Stop::ClientGone)),
         };
         match connected {

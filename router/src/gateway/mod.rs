@@ -24,8 +24,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    config::{Config, EngineMode},
-    engine::startup,
+    config::Config,
+    engine::{Loaded, startup},
     fleet::{Counters, Fleet},
     metrics::Metrics,
     shared::{Phase, Shared},
@@ -47,13 +47,18 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     metrics.config.started();
     let threads = config.worker_threads();
-    let kernel = startup::kernel(&config, &metrics)?;
-    let counters = match &kernel {
-        Some(kernel) => {
+    let loaded = startup::kernel(&config, &metrics)?;
+    let counters = match &loaded {
+        Some(Loaded::Sockmap(kernel)) => {
             let (base, stride, slots) = kernel.counters();
             // SAFETY: the kernel maps zeroed counters for as long as it lives; the programs only
             // take off what a holder added.
             unsafe { Counters::mapped(base, stride, slots, Box::new(kernel.clone())) }
+        }
+        Some(Loaded::Splice(programs)) => {
+            let (base, stride, slots) = programs.counters();
+            // SAFETY: as above.
+            unsafe { Counters::mapped(base, stride, slots, Box::new(programs.clone())) }
         }
         None => Counters::heap(COUNTERS),
     };
@@ -69,13 +74,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     };
     let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics)?;
     let (phase_sender, phase) = watch::channel(Phase::Running);
-    let use_sockmap = config.engine.mode != EngineMode::Userspace;
-    let shared = Arc::new(Shared {
-        fleet: ArcSwap::from_pointee(fleet),
-        kernel: kernel.filter(|_| use_sockmap),
-        metrics,
-        phase,
-    });
+    let shared = Arc::new(Shared { fleet: ArcSwap::from_pointee(fleet), loaded, metrics, phase });
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(threads);
     for (index, listeners) in bound.per_thread.into_iter().enumerate() {

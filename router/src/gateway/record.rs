@@ -32,7 +32,7 @@ pub(super) struct Record<'f> {
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     /// Whether the kernel carried most of the response.
-    pub(super) steered: bool,
+    pub(super) steered: Option<&'static str>,
     /// Time the gateway added before the request went on.
     pub(super) added: Duration,
     finished: bool,
@@ -56,7 +56,7 @@ impl Record<'_> {
             first_byte: None,
             request_bytes: 0,
             response_bytes: 0,
-            steered: false,
+            steered: None,
             added: Duration::ZERO,
             finished: false,
             last_failure: None,
@@ -113,7 +113,7 @@ impl Record<'_> {
             response_bytes: self.response_bytes,
             first_byte: self.first_byte,
             duration,
-            engine: if self.steered { "sockmap" } else { "userspace" },
+            engine: self.steered.unwrap_or("userspace"),
         });
     }
 }

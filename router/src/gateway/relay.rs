@@ -273,12 +273,12 @@ impl<'a> Relay<'a> {
 
     /// Lets the kernel carry the rest of the request body.
     async fn steer_request(&mut self) -> Result<(), Failed> {
-        let Some(sockmap) = &self.worker.sockmap else { return Ok(()) };
+        let Some(carrier) = &self.worker.carrier else { return Ok(()) };
         let idle = self.config.timeouts.body_idle;
         let carried = self.steered_request + self.sending.copier.bytes();
         let most = self.body_limit.saturating_sub(carried);
         let framing = self.sending.copier.framing_mut();
-        let steered = sockmap
+        let steered = carrier
             .steer_at_most(self.client, &mut self.upstream, framing, None, idle, true, most)
             .await;
         self.sending.copier.touch();
@@ -385,14 +385,15 @@ impl<'a> Relay<'a> {
         ticket: &mut Option<Ticket>,
         attempts: &mut Attempts,
     ) -> Result<(), Failed> {
-        let Some(sockmap) = &self.worker.sockmap else { return Ok(()) };
+        let Some(carrier) = &self.worker.carrier else { return Ok(()) };
         // The kernel engine watches the client itself.
         self.watch.watched = None;
         let idle = self.config.timeouts.stream_idle;
         let slot = ticket.as_ref().map(Ticket::counter_slot);
         let framing = response.framing_mut();
-        let steered =
-            sockmap.steer(&mut self.upstream, self.client, framing, slot, idle, false).await;
+        let steered = carrier
+            .steer_at_most(&mut self.upstream, self.client, framing, slot, idle, false, u64::MAX)
+            .await;
         if steered.released
             && let Some(ticket) = ticket.take()
         {
@@ -418,7 +419,7 @@ impl<'a> Relay<'a> {
     }
 
     fn account(&mut self, direction: Direction, end: &SteerEnd, bytes: u64) {
-        let metrics = &self.worker.metrics.sockmap;
+        let metrics = &self.worker.metrics.kernel;
         match end {
             SteerEnd::Declined(reason) => metrics.fell_back(reason.as_str()),
             SteerEnd::HandedBack(reason) => {

@@ -18,10 +18,7 @@ use tokio::{
 use super::connection;
 use crate::{
     config::Config,
-    engine::{
-        Attempts, Copier, Policy,
-        sockmap::{Settings, Sockmap},
-    },
+    engine::{Attempts, Carrier, Copier, Loaded, Policy, Settings},
     fleet::{Fleet, Instance, pool::Pool},
     metrics::{EngineMetrics, Metrics},
     net::{Conn, HangupWatch, Stream},
@@ -37,7 +34,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct WorkerMetrics {
     pub(super) all: Arc<Metrics>,
     pub(super) userspace: Arc<EngineMetrics>,
-    pub(super) sockmap: Arc<EngineMetrics>,
+    /// Of the kernel engine.
+    pub(super) kernel: Arc<EngineMetrics>,
 }
 
 /// One worker thread's own state.
@@ -46,7 +44,7 @@ pub(super) struct Worker {
     pub(super) pool: RefCell<Pool>,
     pub(super) rng: RefCell<fastrand::Rng>,
     pub(super) hangups: HangupWatch,
-    pub(super) sockmap: Option<Sockmap>,
+    pub(super) carrier: Option<Carrier>,
     pub(super) metrics: WorkerMetrics,
     connections: Cell<usize>,
     all_closed: Notify,
@@ -60,7 +58,7 @@ impl Worker {
 
     /// Whether the kernel should carry the rest of a body.
     pub(super) fn pays(&self, config: &Config, copier: &Copier, attempts: Attempts) -> bool {
-        self.sockmap.is_some() && Policy::of(config).pays(copier, attempts)
+        self.carrier.is_some() && Policy::of(config).pays(copier, attempts)
     }
 
     /// Whether connections are to be closed once their exchange is over.
@@ -119,33 +117,33 @@ pub(super) fn run(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) 
 
 async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> io::Result<()> {
     let hangups = HangupWatch::new()?;
-    let sockmap = match &shared.kernel {
-        Some(kernel) => {
+    let carrier = match &shared.loaded {
+        Some(loaded) => {
             let fleet = shared.fleet.load();
             let config = fleet.config();
             let settings = Settings {
                 backlog_bytes: config.engine.backlog_bytes,
                 half_closed_targets: config.half_closed_clients,
             };
-            Some(Sockmap::new(kernel.clone(), hangups.clone(), index, settings)?)
+            Some(Carrier::new(loaded, hangups.clone(), index, settings)?)
         }
         None => None,
     };
     tokio::task::spawn_local(hangups.clone().drive());
-    if let Some(sockmap) = &sockmap {
-        tokio::task::spawn_local(sockmap.clone().drive());
+    if let Some(carrier) = &carrier {
+        tokio::task::spawn_local(carrier.clone().drive());
     }
     let metrics = WorkerMetrics {
         all: shared.metrics.clone(),
         userspace: shared.metrics.engine("userspace"),
-        sockmap: shared.metrics.engine("sockmap"),
+        kernel: shared.metrics.engine(shared.loaded.as_ref().map_or("sockmap", Loaded::name)),
     };
     let worker = Rc::new(Worker {
         shared,
         pool: RefCell::default(),
         rng: RefCell::new(fastrand::Rng::new()),
         hangups,
-        sockmap,
+        carrier,
         metrics,
         connections: Cell::new(0),
         all_closed: Notify::new(),

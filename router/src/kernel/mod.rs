@@ -9,6 +9,7 @@ mod directions;
 pub mod guard;
 mod host;
 mod object;
+pub mod splice;
 mod sys;
 #[cfg(test)]
 mod tests;

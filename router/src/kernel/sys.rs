@@ -8,8 +8,11 @@ use std::{
 };
 
 const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
+
+const BPF_PROG_TEST_RUN: libc::c_int = 10;
 
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 
@@ -83,6 +86,55 @@ pub(super) fn delete<K>(map: &impl AsFd, key: &K) -> io::Result<()> {
         flags: 0,
     };
     bpf(BPF_MAP_DELETE_ELEM, &mut attributes).map(|_| ())
+}
+
+/// Reads an element. Keys and values must be of the map's sizes.
+pub(super) fn lookup<K, V: Copy + Default>(map: &impl AsFd, key: &K) -> io::Result<V> {
+    let mut value = V::default();
+    let mut attributes = Element {
+        map: map.as_fd().as_raw_fd() as u32,
+        _pad: 0,
+        key: (&raw const *key) as u64,
+        value: (&raw mut value) as u64,
+        flags: 0,
+    };
+    bpf(BPF_MAP_LOOKUP_ELEM, &mut attributes)?;
+    Ok(value)
+}
+
+/// `union bpf_attr` for running a program.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    result: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_size_in: u32,
+    context_size_out: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    _pad: u32,
+}
+
+/// Runs a program once on a packet that consists of `data`. Returns its result.
+pub(super) fn test_run<T>(program: &impl AsFd, data: &T) -> io::Result<u32> {
+    let mut attributes = TestRun {
+        program: program.as_fd().as_raw_fd() as u32,
+        data_size_in: size_of::<T>() as u32,
+        data_in: (&raw const *data) as u64,
+        repeat: 1,
+        ..TestRun::default()
+    };
+    bpf(BPF_PROG_TEST_RUN, &mut attributes)?;
+    Ok(attributes.result)
 }
 
 /// Makes a ring buffer of `bytes`, a power of two and of whole pages.

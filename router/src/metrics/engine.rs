@@ -58,6 +58,11 @@ impl EngineMetrics {
         }
     }
 
+    /// The engine's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Counts body bytes carried. Call it per body or per hand-over, not per read: the counter is
     /// shared between threads.
     pub fn carried(&self, direction: Direction, bytes: u64) {

@@ -60,14 +60,18 @@ pub fn probe_free(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A non-blocking socket whose connection to `address` has begun.
+/// A non-blocking socket whose connection to `address` has begun. `window` limits how many bytes the
+/// peer may have under way.
 ///
 /// # Errors
 /// When the system has no socket left, or no route.
-pub fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
+pub fn start_connect(address: SocketAddr, window: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
+    if let Some(window) = window {
+        clamp_window(&socket, window)?;
+    }
     match socket.connect(&address.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
@@ -81,11 +85,15 @@ pub fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// # Errors
 /// That of the last address; `TimedOut` when it did not answer in time; `AddrNotAvailable` when
 /// there is none.
-pub async fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<Stream> {
+pub async fn connect(
+    addresses: &[SocketAddr],
+    limit: Duration,
+    window: Option<u32>,
+) -> io::Result<Stream> {
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address is known");
     for &address in addresses {
         let attempt = async {
-            let socket = start_connect(address)?;
+            let socket = start_connect(address, window)?;
             keepalive(&socket, KEEPALIVE)?;
             let stream = Stream::new(socket)?;
             stream.connected().await?;
@@ -98,6 +106,22 @@ pub async fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<St
         }
     }
     Err(last)
+}
+
+/// Limits how many bytes the peer may have under way, below what the receive buffer would allow.
+fn clamp_window(socket: &Socket, bytes: u32) -> io::Result<()> {
+    let bytes = bytes as libc::c_int;
+    // SAFETY: the value has the length that the call is told.
+    let rc = unsafe {
+        libc::setsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(socket),
+            libc::IPPROTO_TCP,
+            libc::TCP_WINDOW_CLAMP,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Finds peers that vanished without a word (a machine without power): the first probe after

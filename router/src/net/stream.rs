@@ -250,6 +250,8 @@ pub struct Conn {
     pub input: BytesMut,
     /// What the sockmap engine keeps for this connection, once it has been steered.
     pub sockmap: Option<Box<crate::engine::sockmap::Membership>>,
+    /// What the splice engine keeps for this connection, once it is known to its programs.
+    pub splice: Option<Box<crate::engine::splice::Member>>,
 }
 
 impl Drop for Conn {
@@ -259,7 +261,8 @@ impl Drop for Conn {
     /// for a minute.
     fn drop(&mut self) {
         let unread = |stream: &mut Stream| stream.try_read(&mut [0; 1]).is_ok_and(|n| n > 0);
-        if self.sockmap.is_some() && unread(&mut self.stream) {
+        let incomplete = self.splice.as_ref().is_some_and(|member| member.is_broken());
+        if incomplete || self.sockmap.is_some() && unread(&mut self.stream) {
             self.stream.abort_on_close();
         }
     }
@@ -268,7 +271,7 @@ impl Drop for Conn {
 impl Conn {
     /// A connection with nothing read yet.
     pub fn new(stream: Stream) -> Self {
-        Self { stream, input: BytesMut::new(), sockmap: None }
+        Self { stream, input: BytesMut::new(), sockmap: None, splice: None }
     }
 
     /// Gives up the input's memory while nothing is in it. A buffer that once held a long prompt

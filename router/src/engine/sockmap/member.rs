@@ -2,8 +2,9 @@
 
 use std::{io, os::fd::AsFd, sync::Arc};
 
-use super::{Decline, tcp};
+use super::Decline;
 use crate::{
+    engine::tcp,
     kernel::{Direction, Kernel},
     net::{Conn, with_scratch},
 };

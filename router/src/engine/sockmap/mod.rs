@@ -4,7 +4,6 @@
 
 mod drain;
 mod member;
-mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +30,7 @@ use tokio::{
 
 pub use self::member::Membership;
 use self::member::NoSource;
+use super::tcp;
 use crate::{
     kernel::{Body, Direction, Kernel, Report},
     net::{Conn, HangupWatch, Side, Watched},
@@ -120,6 +120,8 @@ pub enum HandBack {
     TooManyChunks,
     /// The body is longer than it may be; user space finds that as well.
     TooLong,
+    /// A packet of a body without a known length came out of order.
+    Hole,
     /// The target has something to read, as when a server answers before it has the whole request.
     TargetReadable,
 }
@@ -135,6 +137,16 @@ pub enum Decline {
     NoRoom,
     /// A system call failed.
     System,
+    /// One connection is IPv4, the other IPv6.
+    Family,
+    /// The two connections agreed on different options of TCP.
+    Options,
+    /// The target does not accept segments as long as the source may send.
+    Segments,
+    /// The target's window does not reach as far as what the source was promised: try again later.
+    Window,
+    /// The source has not acknowledged everything that was sent to it: try again later.
+    SendQueue,
 }
 
 /// Why a steering wait ended.

@@ -1,4 +1,4 @@
-//! What the engine asks of a TCP socket.
+//! What the kernel engines ask of a TCP socket.
 
 use std::{io, os::fd::AsRawFd};
 
@@ -58,7 +58,8 @@ fn acknowledged(socket: &impl AsRawFd) -> io::Result<u64> {
     if rc == 0 { Ok(info[BYTES_ACKED]) } else { Err(io::Error::last_os_error()) }
 }
 
-fn send_queue(socket: &impl AsRawFd) -> io::Result<u64> {
+/// Bytes in the send queue that are not acknowledged.
+pub(super) fn send_queue(socket: &impl AsRawFd) -> io::Result<u64> {
     let mut waiting: libc::c_int = 0;
     // SAFETY: the request writes an int.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCOUTQ, &mut waiting) };

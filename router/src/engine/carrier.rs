@@ -1,0 +1,125 @@
+//! The kernel engine that a worker thread uses.
+
+use std::{io, sync::Arc, time::Duration};
+
+use router_ebpf::framing::Framing;
+
+use super::{
+    sockmap::{self, Sockmap, Steered},
+    splice::{self, Splice},
+};
+use crate::{
+    kernel::{Kernel, splice::Programs},
+    net::{Conn, HangupWatch},
+};
+
+/// The kernel programs that this process uses.
+#[derive(Clone, Debug)]
+pub enum Loaded {
+    /// Those of the sockmap engine.
+    Sockmap(Arc<Kernel>),
+    /// Those of the splice engine.
+    Splice(Arc<Programs>),
+}
+
+impl Loaded {
+    /// The engine's name in metrics and logs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Sockmap(_) => "sockmap",
+            Self::Splice(_) => "splice",
+        }
+    }
+}
+
+/// How an engine steers.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// See [`sockmap::Settings::backlog_bytes`].
+    pub backlog_bytes: u32,
+    /// Whether a target whose peer has closed its sending side may still be sent to.
+    pub half_closed_targets: bool,
+}
+
+/// One worker thread's access to its kernel engine. Cheap to clone.
+#[derive(Clone)]
+pub enum Carrier {
+    /// Bytes from socket to socket.
+    Sockmap(Sockmap),
+    /// Packets past the sockets.
+    Splice(Splice),
+}
+
+impl Carrier {
+    /// # Errors
+    /// When the worker's queue of events cannot be made. `worker` must be this thread's own number.
+    pub fn new(
+        loaded: &Loaded,
+        watch: HangupWatch,
+        worker: u32,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let half_closed_targets = settings.half_closed_targets;
+        Ok(match loaded {
+            Loaded::Sockmap(kernel) => {
+                let backlog_bytes = settings.backlog_bytes;
+                let settings = sockmap::Settings { backlog_bytes, half_closed_targets };
+                Self::Sockmap(Sockmap::new(kernel.clone(), watch, worker, settings)?)
+            }
+            Loaded::Splice(programs) => {
+                let settings = splice::Settings { half_closed_targets };
+                Self::Splice(Splice::new(programs.clone(), watch, worker, settings)?)
+            }
+        })
+    }
+
+    /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
+    ///
+    /// # Errors
+    /// When the queue of events cannot be polled.
+    pub async fn drive(self) -> io::Result<()> {
+        match self {
+            Self::Sockmap(engine) => engine.drive().await,
+            Self::Splice(engine) => engine.drive().await,
+        }
+    }
+
+    /// Makes a connection known to an engine that follows its packets from before the hand-over on.
+    /// `connected` if the gateway opened it.
+    pub fn register(&self, conn: &mut Conn, connected: bool) {
+        if let Self::Splice(engine) = self {
+            engine.register(conn, connected);
+        }
+    }
+
+    /// The most that the peer of a connection that is about to be opened may have under way, in
+    /// bytes.
+    pub const fn window(&self) -> Option<u32> {
+        match self {
+            Self::Sockmap(_) => None,
+            Self::Splice(_) => Some(splice::WINDOW),
+        }
+    }
+
+    /// See [`Sockmap::steer_at_most`] and [`Splice::steer_at_most`].
+    #[expect(clippy::too_many_arguments, reason = "those of the engines")]
+    pub async fn steer_at_most(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &mut Framing,
+        release: Option<u32>,
+        idle: Duration,
+        watch_target: bool,
+        most: u64,
+    ) -> Steered {
+        match self {
+            Self::Sockmap(engine) => {
+                engine.steer_at_most(from, to, framing, release, idle, watch_target, most).await
+            }
+            Self::Splice(engine) => {
+                engine.steer_at_most(from, to, framing, release, idle, watch_target, most).await
+            }
+        }
+    }
+}

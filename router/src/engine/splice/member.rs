@@ -1,0 +1,110 @@
+//! A connection that the kernel programs know.
+
+use std::{cell::Cell, net::SocketAddr, os::fd::AsFd, rc::Rc, sync::Arc};
+
+use crate::{
+    engine::sockmap::Decline,
+    kernel::splice::{Info, Programs},
+    net::Conn,
+};
+
+/// Bytes of the headers in front of TCP's options.
+const HEADERS_V4: u32 = 40;
+const HEADERS_V6: u32 = 60;
+
+/// A connection's place in the programs' maps; leaves them when dropped.
+///
+/// It must be dropped after the connection's socket, as the order of [`Conn`]'s fields sees to.
+pub struct Member {
+    programs: Arc<Programs>,
+    index: u32,
+    six: bool,
+    info: Info,
+    /// The connection can only be reset: bytes may be missing.
+    broken: Rc<Cell<bool>>,
+    /// Whether bytes were carried, which moved its numbers for good.
+    moved: Cell<bool>,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// Makes a connection known; `None` when there is no room, or the socket is gone.
+    pub(super) fn new(
+        programs: &Arc<Programs>,
+        conn: &Conn,
+        worker: u32,
+        connected: bool,
+    ) -> Option<Box<Self>> {
+        let addresses = (conn.stream.local_addr().ok()?, conn.stream.peer_addr().ok()?);
+        let info = Info::of(conn.stream.as_fd()).ok()?;
+        let index = programs.register(addresses, &info, worker, connected).ok()?;
+        Some(Box::new(Self {
+            programs: Arc::clone(programs),
+            index,
+            six: is_six(addresses.0),
+            info,
+            broken: Rc::new(Cell::new(false)),
+            moved: Cell::new(false),
+        }))
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether the connection can only be reset.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    pub(super) fn broken(&self) -> Rc<Cell<bool>> {
+        self.broken.clone()
+    }
+
+    /// Whether the packets of this connection's peer can be passed to `target`'s.
+    pub(super) fn fits(&self, target: &Self) -> Result<(), Decline> {
+        if self.broken.get() || target.broken.get() {
+            return Err(Decline::System);
+        }
+        if self.six != target.six {
+            return Err(Decline::Family);
+        }
+        let (from, to) = (&self.info, &target.info);
+        // Blocks of the target reach the source: not without its consent.
+        if from.timestamps != to.timestamps || from.ecn != to.ecn || to.sack && !from.sack {
+            return Err(Decline::Options);
+        }
+        let headers = if to.path == 0 {
+            0
+        } else if self.six {
+            HEADERS_V6
+        } else {
+            HEADERS_V4
+        };
+        let mss = self.programs.entry(target.index).mss();
+        if from.mss > mss || from.mss + headers > to.path {
+            return Err(Decline::Segments);
+        }
+        Ok(())
+    }
+
+    /// Notes that bytes are carried, which moves the connection's numbers for good.
+    pub(super) fn note_moved(&self) {
+        self.moved.set(true);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.programs.forget(self.index, self.moved.get() && !self.broken.get());
+    }
+}
+
+fn is_six(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_ipv6()
+}

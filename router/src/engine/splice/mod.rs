@@ -1,0 +1,404 @@
+//! The splice engine: the kernel passes the packets of a body from one connection to the other, past
+//! the gateway's sockets.
+//!
+//! docs/splice.md describes the states of a pair and what the programs do with each packet.
+
+mod member;
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    mem::MaybeUninit,
+    pin::Pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use aya::maps::{MapData, RingBuf};
+use hashbrown::HashMap;
+use router_ebpf::{
+    framing::Framing,
+    splice::{
+        layout::{Command, Event, answer, ask, stop},
+        state::{UNKNOWN, mode},
+    },
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, Sleep},
+};
+
+pub use self::member::Member;
+use super::{
+    sockmap::{Decline, HandBack, SteerEnd, Steered},
+    tcp,
+};
+use crate::{
+    kernel::splice::{Entry, Programs},
+    net::{Conn, HangupWatch, Side, Watched},
+};
+
+/// Longest time between two looks at a pair, in case its event was lost because the queue was full.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long the receiver may take to acknowledge the rest once the last byte was sent to it, and
+/// nothing moves.
+const QUIET: Duration = Duration::from_secs(30);
+/// Most bytes that an instance may have under way to the gateway. A client must be ready to take as
+/// much when it is handed over, and most offer 64 KiB at first.
+pub(crate) const WINDOW: u32 = 48 * 1024;
+
+/// How the engine steers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Whether a receiver that has closed its sending side may still be sent to.
+    pub half_closed_targets: bool,
+}
+
+/// One worker thread's access to the engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Splice {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    programs: Arc<Programs>,
+    watch: HangupWatch,
+    worker: u32,
+    settings: Settings,
+    /// Taken by [`Splice::drive`].
+    events: RefCell<Option<RingBuf<MapData>>>,
+    /// Who waits for events of a source.
+    wakers: RefCell<HashMap<u32, Waker>>,
+}
+
+/// Why a wait for a pair ended.
+enum Woken {
+    /// Everything is acknowledged.
+    Quiet,
+    SourceBroken,
+    TargetGone,
+    Idle,
+}
+
+impl Splice {
+    /// # Errors
+    /// When the worker's queue of events cannot be made. `worker` must be this thread's own number.
+    pub fn new(
+        programs: Arc<Programs>,
+        watch: HangupWatch,
+        worker: u32,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let events = RefCell::new(Some(programs.open_events(worker)?));
+        let wakers = RefCell::new(HashMap::new());
+        Ok(Self { inner: Rc::new(Inner { programs, watch, worker, settings, events, wakers }) })
+    }
+
+    /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
+    ///
+    /// # Errors
+    /// When the queue of events cannot be polled.
+    pub async fn drive(self) -> io::Result<()> {
+        let events = self.inner.events.borrow_mut().take();
+        let events = events.ok_or_else(|| io::Error::other("the events have a driver already"))?;
+        // SAFETY: the queue owns an open descriptor for as long as it lives.
+        let mut events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }?;
+        loop {
+            let mut guard = events.readable_mut().await?;
+            let queue = guard.get_inner_mut();
+            while let Some(item) = queue.next() {
+                let Some(event) = parse(&item) else { continue };
+                if let Some(waker) = self.inner.wakers.borrow_mut().remove(&event.source) {
+                    waker.wake();
+                }
+            }
+            guard.clear_ready();
+        }
+    }
+
+    /// Makes a connection known to the kernel programs, from before its next packet on, so that they
+    /// know where it stands when it is to be steered. `connected` if the gateway opened it.
+    ///
+    /// A connection for which there is no room is not steered.
+    pub fn register(&self, conn: &mut Conn, connected: bool) {
+        if conn.splice.is_none() {
+            conn.splice = Member::new(&self.inner.programs, conn, self.inner.worker, connected);
+        }
+    }
+
+    /// Lets the kernel carry bytes from `from` to `to` until the body ends or something else happens.
+    ///
+    /// As [`Sockmap::steer`](super::sockmap::Sockmap::steer). The in-flight counter is released with
+    /// the last byte; the future ends when the target has acknowledged all, because the two sockets
+    /// may not be used before.
+    pub async fn steer(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &mut Framing,
+        release: Option<u32>,
+        idle: Duration,
+        watch_target: bool,
+    ) -> Steered {
+        self.steer_at_most(from, to, framing, release, idle, watch_target, u64::MAX).await
+    }
+
+    /// As [`Splice::steer`], for a body of which the kernel may carry `most` bytes.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one more than `steer`, for the one caller that has a limit"
+    )]
+    pub async fn steer_at_most(
+        &self,
+        from: &mut Conn,
+        to: &mut Conn,
+        framing: &mut Framing,
+        release: Option<u32>,
+        idle: Duration,
+        watch_target: bool,
+        most: u64,
+    ) -> Steered {
+        if framing.is_done() {
+            return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
+        }
+        let mut pair = match self.hand_over(from, to, framing, release, most) {
+            Ok(pair) => pair,
+            Err(reason) => {
+                return Steered { bytes: 0, released: false, end: SteerEnd::Declined(reason) };
+            }
+        };
+        let woken = pair.wait(to, idle, watch_target).await;
+        let quiet = matches!(woken, Woken::Quiet) && pair.part();
+        if !quiet {
+            pair.give_up();
+        }
+        let released = pair.settle();
+        let (bytes, reason) = (pair.entry.forwarded(), pair.entry.stop());
+        from.stream.count_steered(bytes, 0);
+        to.stream.count_steered(0, bytes);
+        if framing.is_length() {
+            framing.skip(bytes);
+        } else {
+            *framing = pair.entry.framing();
+        }
+        let end = match woken {
+            Woken::Quiet if quiet => ending(reason, &pair),
+            Woken::TargetGone => SteerEnd::TargetGone,
+            Woken::SourceBroken => SteerEnd::SourceBroken,
+            Woken::Quiet | Woken::Idle => SteerEnd::Idle,
+        };
+        Steered { bytes, released, end }
+    }
+
+    fn hand_over(
+        &self,
+        from: &Conn,
+        to: &Conn,
+        framing: &Framing,
+        release: Option<u32>,
+        most: u64,
+    ) -> Result<Pair<'_>, Decline> {
+        debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
+        let inner = &*self.inner;
+        let (Some(source), Some(target)) = (&from.splice, &to.splice) else {
+            return Err(Decline::NoRoom);
+        };
+        source.fits(target)?;
+        if tcp::send_queue(&from.stream).map_err(|_| Decline::System)? != 0 {
+            return Err(Decline::SendQueue);
+        }
+        let source_watch = inner.watch.watch(&from.stream).map_err(|_| Decline::System)?;
+        let target_watch = inner.watch.watch(&to.stream).map_err(|_| Decline::System)?;
+        let entry = inner.programs.entry(source.index());
+        let generation = entry.generation().wrapping_add(1);
+        let (h, _) = entry.bases();
+        let (_, a) = inner.programs.entry(target.index()).bases();
+        let command = Command {
+            what: ask::HAND_OVER,
+            source: source.index(),
+            receiver: target.index(),
+            h: h.wrapping_add(from.stream.bytes_read() as u32),
+            a: a.wrapping_add(to.stream.bytes_written() as u32),
+            generation,
+            length: if framing.is_length() { framing.remaining } else { UNKNOWN },
+            most: most.min(i64::MAX as u64),
+            ticket: release.map_or(0, |slot| u64::from(slot) + 1),
+            framing: *framing,
+            ..Programs::nothing()
+        };
+        match inner.programs.command(&command) {
+            Ok(answer::DONE) => {}
+            Ok(answer::BEHIND) => return Err(Decline::Unread),
+            Ok(answer::WINDOW) => return Err(Decline::Window),
+            Ok(answer::UNKNOWN) => return Err(Decline::NotEstablished),
+            Ok(_) | Err(_) => return Err(Decline::System),
+        }
+        source.note_moved();
+        target.note_moved();
+        Ok(Pair {
+            inner,
+            entry,
+            command,
+            release,
+            source: source_watch,
+            target: target_watch,
+            asked: Cell::new(None),
+            broken: [source.broken(), target.broken()],
+            armed: true,
+        })
+    }
+}
+
+impl Inner {
+    /// Waits until nothing can be sent to a target any more.
+    fn poll_target_gone(&self, watch: &Watched, cx: &mut Context<'_>) -> Poll<()> {
+        if self.settings.half_closed_targets {
+            watch.poll_broken(cx)
+        } else {
+            watch.poll(cx).map(|_| ())
+        }
+    }
+}
+
+/// Why this side asked the programs to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    SourceClosed,
+    TargetReadable,
+}
+
+/// A pair that is spliced.
+struct Pair<'a> {
+    inner: &'a Inner,
+    entry: Entry,
+    command: Command,
+    release: Option<u32>,
+    source: Watched,
+    target: Watched,
+    asked: Cell<Option<Asked>>,
+    /// Set when the connections can only be reset.
+    broken: [Rc<Cell<bool>>; 2],
+    armed: bool,
+}
+
+impl Pair<'_> {
+    /// Waits until everything is acknowledged, one of the connections hangs up, or nothing has moved
+    /// for `idle`.
+    async fn wait(&mut self, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
+        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(LOOK)));
+        std::future::poll_fn(|cx| self.poll(cx, to, idle, watch_target, timer.as_mut())).await
+    }
+
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        to: &Conn,
+        idle: Duration,
+        watch_target: bool,
+        mut timer: Pin<&mut Sleep>,
+    ) -> Poll<Woken> {
+        self.inner.wakers.borrow_mut().insert(self.command.source, cx.waker().clone());
+        // After the waker is in place, so that an event in between is not lost.
+        if self.entry.mode() == mode::PASS {
+            return Poll::Ready(Woken::Quiet);
+        }
+        match self.source.poll(cx) {
+            Poll::Ready(Side::Broken) => return Poll::Ready(Woken::SourceBroken),
+            Poll::Ready(Side::Closed) => self.stop(Asked::SourceClosed),
+            Poll::Pending => {}
+        }
+        let gone = self.inner.poll_target_gone(&self.target, cx).is_ready();
+        if watch_target && self.asked.get().is_none() && to.stream.poll_readable(cx).is_ready() {
+            self.stop(Asked::TargetReadable);
+        }
+        // A receiver may close with the acknowledgement of the last byte.
+        if self.entry.mode() == mode::PASS {
+            return Poll::Ready(Woken::Quiet);
+        }
+        if gone {
+            return Poll::Ready(Woken::TargetGone);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            let limit = if self.entry.mode() == mode::LIVE { idle } else { idle.min(QUIET) };
+            let still = tcp::now_ns().saturating_sub(self.entry.last_ns());
+            let still = Duration::from_nanos(still);
+            if still >= limit {
+                return Poll::Ready(Woken::Idle);
+            }
+            timer.as_mut().reset(Instant::now() + (limit - still).min(LOOK));
+        }
+        Poll::Pending
+    }
+
+    /// Asks the programs to stop at the highest byte forwarded.
+    fn stop(&self, why: Asked) {
+        if self.asked.get().is_none() {
+            self.asked.set(Some(why));
+            let _ = self.inner.programs.command(&Command { what: ask::STOP, ..self.command });
+        }
+    }
+
+    /// Parts the two connections, which are quiet.
+    fn part(&self) -> bool {
+        let done = self.inner.programs.command(&Command { what: ask::PART, ..self.command });
+        matches!(done, Ok(answer::DONE))
+    }
+
+    /// Parts the two connections, whatever is under way. They can only be reset then.
+    fn give_up(&self) {
+        let _ = self.inner.programs.command(&Command { what: ask::BREAK, ..self.command });
+        for broken in &self.broken {
+            broken.set(true);
+        }
+    }
+
+    /// Ends the programs' claim on the in-flight counter. True when they released it.
+    fn settle(&mut self) -> bool {
+        self.armed = false;
+        self.release.is_some() && !self.entry.take_ticket()
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        self.inner.wakers.borrow_mut().remove(&self.command.source);
+        if !self.armed {
+            return;
+        }
+        // The caller gave up waiting.
+        self.give_up();
+        if let Some(slot) = self.release
+            && !self.entry.take_ticket()
+        {
+            // A program has released a counter that the caller takes for its own.
+            self.inner.programs.counter(slot).fetch_add(1, SeqCst);
+        }
+    }
+}
+
+fn ending(reason: u32, pair: &Pair<'_>) -> SteerEnd {
+    match reason {
+        stop::NONE => SteerEnd::Ended,
+        stop::CROSSED => SteerEnd::HandedBack(HandBack::Crossed),
+        stop::MALFORMED => SteerEnd::HandedBack(HandBack::Malformed),
+        stop::TOO_MANY_CHUNKS => SteerEnd::HandedBack(HandBack::TooManyChunks),
+        stop::TOO_LONG => SteerEnd::HandedBack(HandBack::TooLong),
+        stop::HOLE => SteerEnd::HandedBack(HandBack::Hole),
+        _ if pair.asked.get() == Some(Asked::SourceClosed) => SteerEnd::SourceClosed,
+        _ => SteerEnd::HandedBack(HandBack::TargetReadable),
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Event> {
+    if bytes.len() != size_of::<Event>() {
+        return None;
+    }
+    let mut event = MaybeUninit::<Event>::uninit();
+    // SAFETY: as many bytes as an event has, and any bytes make an event.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), event.as_mut_ptr().cast(), bytes.len());
+        Some(event.assume_init())
+    }
+}

@@ -1,0 +1,376 @@
+//! The splice engine's programs: loading them, putting them on interfaces, and the memory shared with
+//! them. See docs/splice.md.
+
+mod entry;
+mod interfaces;
+mod socket;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
+    time::{Duration, Instant},
+};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Map, MapData, RingBuf},
+    programs::{ProgramError, SchedClassifier, TcAttachType},
+};
+use router_ebpf::{
+    layout::{InFlight, MAX_WORKERS},
+    splice::layout::{self, Command, Flow, ask, flag},
+};
+
+pub(crate) use self::{entry::Entry, socket::Info};
+use super::{
+    LoadError, QUEUE,
+    btf::Btf,
+    directions::Directions,
+    host, map_fd, object, refused_load,
+    sys::{self, Mapping, Update},
+    with_sources,
+};
+
+/// How long the entry of a closed connection stays whose socket may still be there, in FIN_WAIT_2 and
+/// TIME_WAIT: 60 seconds each.
+const LINGER: Duration = Duration::from_secs(125);
+/// The same where the peer closed first: its socket only waits for the last acknowledgement.
+const LINGER_PASSIVE: Duration = Duration::from_secs(10);
+
+/// How much the programs may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Connections that are known at a time; each takes 640 bytes of kernel memory.
+    pub connections: u32,
+    /// In-flight counters; each takes 64 bytes.
+    pub counters: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { connections: 65_536, counters: 8_192 }
+    }
+}
+
+/// The loaded programs and their maps, shared by all threads. Dropping it takes them off the
+/// interfaces.
+pub struct Programs {
+    // Holds the programs and their links.
+    _ebpf: Mutex<Ebpf>,
+    flows: OwnedFd,
+    events: OwnedFd,
+    command: OwnedFd,
+    conns: Mapping<layout::Conn>,
+    in_flight: Mapping<InFlight>,
+    counters: u32,
+    used: Directions,
+    /// Entries of closed connections, by when they end.
+    closed: Mutex<BTreeMap<(Instant, u32), Flow>>,
+    attached: Vec<String>,
+    skipped: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Programs")
+            .field("in_use", &self.used.in_use())
+            .field("attached", &self.attached)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Programs {
+    /// Loads the programs and puts them on all interfaces of the calling thread's network namespace
+    /// that have an address.
+    ///
+    /// # Errors
+    /// When the kernel refuses, the process lacks capabilities, or no interface can be had.
+    pub fn load(options: &Options) -> Result<Arc<Self>, LoadError> {
+        let object = object::object().ok_or(LoadError::NotBuilt)?;
+        let missing = host::missing_capabilities();
+        if !missing.is_empty() {
+            return Err(LoadError::Permission(missing.join(", ")));
+        }
+        let (snd_wnd, mss_clamp) = offsets()?;
+        // Other gateways on this host have other marks. The lowest bits tell packets apart.
+        let mark = fastrand::u32(1..) & !7;
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("FLOWS", options.connections)
+            .map_max_entries("CONNS", options.connections)
+            .map_max_entries("IN_FLIGHT", options.counters)
+            .override_global("MARK", &mark, true)
+            .override_global("SND_WND_OFFSET", &snd_wnd, true)
+            .override_global("MSS_CLAMP_OFFSET", &mss_clamp, true)
+            .load(object)
+            .map_err(|error| refused_load(&error))?;
+        for name in ["atalho_splice_ingress", "atalho_splice_egress", "atalho_splice_command"] {
+            let program = classifier(&mut ebpf, name)?;
+            program.load().map_err(|error| refused("loading the program", &error))?;
+        }
+        let (attached, skipped) = attach(&mut ebpf)?;
+        let command = classifier(&mut ebpf, "atalho_splice_command")?
+            .fd()
+            .map_err(|error| refused("finding the program", &error))?
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(LoadError::refused("duplicating a program's descriptor"))?;
+
+        let fd = |name: &'static str| -> Result<OwnedFd, LoadError> {
+            let map = ebpf.map(name).and_then(map_fd).ok_or(LoadError::Refused {
+                what: "the embedded object is of another version, and lacks the map",
+                error: name.to_owned(),
+            })?;
+            map.try_clone_to_owned().map_err(LoadError::refused("duplicating a map's descriptor"))
+        };
+        let (conns, in_flight) = (fd("CONNS")?, fd("IN_FLIGHT")?);
+        let mapping = || LoadError::refused("mapping an array's memory");
+        // SAFETY: a connection consists of integers and atomics, for which any bytes are valid.
+        let conns = unsafe { Mapping::new(&conns, options.connections) }.map_err(mapping())?;
+        // SAFETY: as above.
+        let in_flight = unsafe { Mapping::new(&in_flight, options.counters) }.map_err(mapping())?;
+        Ok(Arc::new(Self {
+            flows: fd("FLOWS")?,
+            events: fd("SPLICE_EVENTS")?,
+            command,
+            conns,
+            in_flight,
+            counters: options.counters,
+            used: Directions::new(options.connections),
+            closed: Mutex::default(),
+            attached,
+            skipped,
+            _ebpf: Mutex::new(ebpf),
+        }))
+    }
+
+    /// The in-flight counters that the programs release: the first one, bytes from one to the next,
+    /// and how many. All are zero at the start, and valid as long as this value lives.
+    pub fn counters(&self) -> (NonNull<AtomicU32>, usize, u32) {
+        (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
+    }
+
+    /// The interfaces that have the programs.
+    pub fn attached(&self) -> &[String] {
+        &self.attached
+    }
+
+    /// Those that do not, and why.
+    pub fn skipped(&self) -> &[(String, String)] {
+        &self.skipped
+    }
+
+    /// Connections that the programs know, closed ones included.
+    pub fn in_use(&self) -> usize {
+        self.used.in_use()
+    }
+
+    /// The in-flight counter in a slot.
+    pub(crate) fn counter(&self, slot: u32) -> &AtomicU32 {
+        // SAFETY: an element of the mapping, which lives as long as `self`; the lower half of the
+        // word is the counter.
+        unsafe { self.in_flight.element(slot).cast().as_ref() }
+    }
+
+    /// Gives a worker thread its queue of events.
+    pub(crate) fn open_events(&self, worker: u32) -> io::Result<RingBuf<MapData>> {
+        if worker as usize >= MAX_WORKERS {
+            let message = format!("at most {MAX_WORKERS} worker threads can steer");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let ring = sys::create_ring(QUEUE)?;
+        sys::update(&self.events, &worker, &ring.as_raw_fd(), Update::Any)?;
+        let map = MapData::from_fd(ring).map_err(io::Error::other)?;
+        RingBuf::try_from(Map::RingBuf(map)).map_err(io::Error::other)
+    }
+
+    /// What the programs know of a connection.
+    pub(crate) fn entry(&self, index: u32) -> Entry {
+        // SAFETY: the element is mapped as long as `self` lives.
+        unsafe { Entry::new(self.conns.element(index)) }
+    }
+
+    /// Makes a connection known to the programs. Returns its index.
+    ///
+    /// # Errors
+    /// When all entries are in use.
+    pub(crate) fn register(
+        &self,
+        (local, remote): (SocketAddr, SocketAddr),
+        info: &Info,
+        worker: u32,
+        connected: bool,
+    ) -> io::Result<u32> {
+        let flow = flow(local, remote);
+        let now = Instant::now();
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sweep(&mut closed, now);
+        let index = self.used.take(now).ok_or(io::ErrorKind::StorageFull)?;
+        let flags = if connected { flag::CONNECTED } else { 0 };
+        self.entry(index).prepare(index, flow, flags, info, worker);
+        // A flow that is there already is that of a closed connection with the same addresses.
+        sys::update(&self.flows, &flow, &index, Update::Any).inspect_err(|_| {
+            self.used.give_back(index, now);
+        })?;
+        Ok(index)
+    }
+
+    /// Forgets a connection whose socket is closed; `waits` if packets may still be under way that
+    /// need its offsets.
+    pub(crate) fn forget(&self, index: u32, waits: bool) {
+        let entry = self.entry(index);
+        let now = Instant::now();
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            let _ = self.command(&Command { what: ask::CLOSED, source: index, ..Self::nothing() });
+            let passive = entry.flags() & flag::FIN != 0;
+            let time = if passive { LINGER_PASSIVE } else { LINGER };
+            closed.insert((now + time, index), entry.flow());
+        } else {
+            self.remove(index, &entry.flow(), now);
+        }
+        self.sweep(&mut closed, now);
+    }
+
+    fn sweep(&self, closed: &mut BTreeMap<(Instant, u32), Flow>, now: Instant) {
+        while let Some(first) = closed.first_entry()
+            && first.key().0 <= now
+        {
+            let ((_, index), flow) = first.remove_entry();
+            self.remove(index, &flow, now);
+        }
+    }
+
+    /// Removes an entry. The caller holds the lock of `closed`, so that no other connection takes the
+    /// flow meanwhile.
+    fn remove(&self, index: u32, flow: &Flow, now: Instant) {
+        if sys::lookup::<_, u32>(&self.flows, flow).is_ok_and(|found| found == index) {
+            let _ = sys::delete(&self.flows, flow);
+        }
+        self.used.give_back(index, now);
+    }
+
+    /// A command that does nothing, to be filled in.
+    pub(crate) const fn nothing() -> Command {
+        Command {
+            ethernet: [0; 4],
+            what: 0,
+            source: 0,
+            receiver: 0,
+            h: 0,
+            a: 0,
+            generation: 0,
+            length: 0,
+            most: 0,
+            ticket: 0,
+            framing: router_ebpf::framing::Framing::none(),
+        }
+    }
+
+    /// Lets the programs do something: one of [`answer`](layout::answer).
+    pub(crate) fn command(&self, command: &Command) -> io::Result<u32> {
+        sys::test_run(&self.command, command)
+    }
+}
+
+fn offsets() -> Result<(u32, u32), LoadError> {
+    let btf =
+        Btf::of_kernel().map_err(|error| LoadError::NoTypes(format!("cannot be read: {error}")))?;
+    let member = |structure, member| {
+        btf.member_offset(structure, member)
+            .ok_or_else(|| LoadError::NoTypes(format!("has no {structure}.{member}")))
+    };
+    let options = member("tcp_sock", "rx_opt")?;
+    Ok((member("tcp_sock", "snd_wnd")?, options + member("tcp_options_received", "mss_clamp")?))
+}
+
+fn refused(what: &'static str, error: &ProgramError) -> LoadError {
+    LoadError::Refused { what, error: with_sources(error) }
+}
+
+fn classifier<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, LoadError> {
+    let program = ebpf.program_mut(name).ok_or(LoadError::Refused {
+        what: "the embedded object is of another version, and lacks the program",
+        error: name.to_owned(),
+    })?;
+    program.try_into().map_err(|error| refused("using the program", &error))
+}
+
+type Attached = (Vec<String>, Vec<(String, String)>);
+
+/// Puts the programs on all interfaces.
+fn attach(ebpf: &mut Ebpf) -> Result<Attached, LoadError> {
+    let (mut attached, mut skipped) = (Vec::new(), Vec::new());
+    let all = interfaces::with_address().map_err(LoadError::refused("listing interfaces"))?;
+    for interface in all {
+        if !interface.ethernet {
+            skipped.push((interface.name, "its packets have no Ethernet header".to_owned()));
+            continue;
+        }
+        match attach_one(ebpf, &interface.name) {
+            Ok(()) => attached.push(interface.name),
+            Err(error) => skipped.push((interface.name, error)),
+        }
+    }
+    if attached.is_empty() {
+        let error = skipped.iter().map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>();
+        return Err(LoadError::Refused { what: "attaching the programs", error: error.join("; ") });
+    }
+    Ok((attached, skipped))
+}
+
+fn attach_one(ebpf: &mut Ebpf, interface: &str) -> Result<(), String> {
+    for (name, kind) in [
+        ("atalho_splice_egress", TcAttachType::Egress),
+        ("atalho_splice_ingress", TcAttachType::Ingress),
+    ] {
+        let program = classifier(ebpf, name).map_err(|error| error.to_string())?;
+        // Where there is no TCX, the program needs this queueing discipline; it may be there.
+        let _ = aya::programs::tc::qdisc_add_clsact(interface);
+        program.attach(interface, kind).map_err(|error| with_sources(&error))?;
+    }
+    Ok(())
+}
+
+/// How the programs name a connection.
+fn flow(local: SocketAddr, remote: SocketAddr) -> Flow {
+    let address = |address: SocketAddr| {
+        let octets = match address.ip().to_canonical() {
+            std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            std::net::IpAddr::V6(v6) => v6.octets(),
+        };
+        std::array::from_fn(|i| {
+            u32::from_ne_bytes(octets[4 * i..4 * i + 4].try_into().expect("four bytes"))
+        })
+    };
+    Flow {
+        local: address(local),
+        remote: address(remote),
+        ports: [local.port().to_be(), remote.port().to_be()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_and_attaches() {
+        match Programs::load(&Options { connections: 64, counters: 16 }) {
+            Ok(programs) => {
+                println!("{programs:?}, skipped {:?}", programs.skipped());
+                assert!(programs.attached().iter().any(|name| name == "lo"));
+            }
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                println!("skipped: {error}");
+            }
+        }
+    }
+}
