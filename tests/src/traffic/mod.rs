@@ -19,7 +19,9 @@ use std::{
 pub use plan::Kind;
 use plan::{Abort, Connection, Exchange, Framing};
 
-use crate::{DEADLINE, Gateway, Upstream, bpf, eventually, process, wait::within};
+use crate::{
+    DEADLINE, Gateway, Head, Next, Peer, Upstream, bpf, eventually, process, wait::within,
+};
 
 /// Clients at once.
 const CLIENTS: usize = 8;
@@ -34,7 +36,15 @@ pub fn setting(name: &str, default: u64) -> u64 {
 
 /// An instance that does its part of every exchange.
 pub fn instance() -> Upstream {
-    Upstream::serve(instance::instance)
+    Upstream::serve(exchange)
+}
+
+/// What such an instance does with a request.
+///
+/// # Panics
+/// When the request is not as planned.
+pub fn exchange(peer: &mut Peer, head: &Head) -> Next {
+    instance::instance(peer, head)
 }
 
 /// Whose exchange or connection it was, for whoever has to find out.
