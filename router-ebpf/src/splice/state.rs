@@ -103,6 +103,8 @@ pub struct Socket {
 
 /// No end is known.
 pub const UNKNOWN: u64 = u64::MAX;
+/// The source's FIN is the end: any number of bytes may come, and none of them needs to be parsed.
+pub const UNTIL_CLOSE: u64 = 1 << 62;
 
 /// What is carried between a source and a receiver.
 #[repr(C)]
@@ -141,6 +143,25 @@ pub struct Splice {
 }
 
 impl Splice {
+    /// Nothing is carried.
+    pub const NONE: Self = Self {
+        forwarded: 0,
+        acked: 0,
+        length: 0,
+        parsed: 0,
+        edge: 0,
+        promised: 0,
+        framing: Framing::none(),
+        h: 0,
+        a: 0,
+        h_socket: 0,
+        a_socket: 0,
+        ts_forth: 0,
+        ts_back: 0,
+        oldest_source: 0,
+        oldest_receiver: 0,
+    };
+
     /// The position of a number of the source.
     #[inline(always)]
     pub const fn position(&self, number: u32) -> i64 {
@@ -238,23 +259,7 @@ pub struct Pair {
 impl Pair {
     /// A pair that nothing is known of.
     pub const fn new(source: Socket, receiver: Socket, generation: u64, seen: u32) -> Self {
-        let splice = Splice {
-            forwarded: 0,
-            acked: 0,
-            length: 0,
-            parsed: 0,
-            edge: 0,
-            promised: 0,
-            framing: Framing::none(),
-            h: 0,
-            a: 0,
-            h_socket: 0,
-            a_socket: 0,
-            ts_forth: 0,
-            ts_back: 0,
-            oldest_source: 0,
-            oldest_receiver: 0,
-        };
+        let splice = Splice::NONE;
         Self { word: word::pack(mode::PASS, generation, seen), source, receiver, splice }
     }
 
@@ -334,6 +339,10 @@ impl Pair {
         let carried = self.splice.length as u32;
         self.source.rx = self.source.rx.wrapping_add(carried);
         self.receiver.tx = self.receiver.tx.wrapping_add(carried);
+        // Numbers that nobody has moved along while it lasted; from 2 GiB on they would seem to be later.
+        self.receiver.next = self.splice.a.wrapping_add(carried);
+        self.source.own_ack = self.splice.h.wrapping_add(carried);
+        self.source.own_edge = seq::shift(self.splice.h, self.splice.promised);
         self.word = word::pack(
             mode::DRAIN,
             word::generation(self.word),

@@ -29,18 +29,38 @@ pub fn own(value: u32, offset: &mut u32, last: &mut u32) -> u32 {
     *last
 }
 
-/// The value for a packet of the other connection: shifted, and not before `floor`, the last value at
-/// the moment of the hand-over.
+/// A bound that lies so far back is moved along: values compare rightly over half their range alone,
+/// which a clock in microseconds goes through in 35 minutes.
+const REACH: u32 = 1 << 30;
+
+/// `bound`, but not too far before `now` to be compared with it.
 #[inline(always)]
-pub const fn forwarded(value: u32, offset: u32, floor: u32) -> u32 {
-    later(value.wrapping_add(offset), floor)
+const fn near(bound: u32, now: u32) -> u32 {
+    if now.wrapping_sub(bound) as i32 > REACH as i32 { now.wrapping_sub(REACH) } else { bound }
+}
+
+/// The value for a packet of the other connection: shifted, and not before `floor`, the last value
+/// that went out with a packet of the socket itself; which is moved along with `last`, the last value
+/// of all.
+#[inline(always)]
+pub fn forwarded(value: u32, offset: u32, floor: &mut u32, last: u32) -> u32 {
+    *floor = near(*floor, last);
+    later(value.wrapping_add(offset), *floor)
 }
 
 /// The echo for the one whose values were shifted by `offset`: shifted back, and within what it has
-/// sent, `oldest..=newest`.
+/// sent, `oldest..=newest`; `oldest` is moved along.
 #[inline(always)]
-pub const fn echo(echo: u32, offset: u32, oldest: u32, newest: u32) -> u32 {
-    let back = later(echo.wrapping_sub(offset), oldest);
+pub fn echo(echo: u32, offset: u32, oldest: &mut u32, newest: u32) -> u32 {
+    *oldest = near(*oldest, newest);
+    let back = later(echo.wrapping_sub(offset), *oldest);
+    if before(newest, back) { newest } else { back }
+}
+
+/// The echo for a socket whose values were shifted by `offset`: not after the `newest` it has sent.
+#[inline(always)]
+pub const fn own_echo(echo: u32, offset: u32, newest: u32) -> u32 {
+    let back = echo.wrapping_sub(offset);
     if before(newest, back) { newest } else { back }
 }
 
@@ -51,10 +71,24 @@ mod tests {
 
     #[test]
     fn echoes_stay_within_what_was_sent() {
-        assert_eq!(echo(1050, 1000, 40, 60), 50);
-        assert_eq!(echo(1030, 1000, 40, 60), 40);
-        assert_eq!(echo(1070, 1000, 40, 60), 60);
-        assert_eq!(echo(5, 10, u32::MAX - 20, u32::MAX - 2), u32::MAX - 4);
+        assert_eq!(echo(1050, 1000, &mut 40, 60), 50);
+        assert_eq!(echo(1030, 1000, &mut 40, 60), 40);
+        assert_eq!(echo(1070, 1000, &mut 40, 60), 60);
+        assert_eq!(echo(5, 10, &mut (u32::MAX - 20), u32::MAX - 2), u32::MAX - 4);
+    }
+
+    /// A stream goes on for weeks, or the clock counts microseconds.
+    #[test]
+    fn bounds_are_moved_along() {
+        let (mut floor, mut oldest, mut last) = (1000, 1000, 1000);
+        let mut clock = 1000u32;
+        for _ in 0..20 {
+            clock = clock.wrapping_add(1 << 29);
+            let value = forwarded(clock, 7, &mut floor, last);
+            assert_eq!(value, clock.wrapping_add(7));
+            last = value;
+            assert_eq!(echo(value, 7, &mut oldest, clock), clock);
+        }
     }
 
     proptest! {

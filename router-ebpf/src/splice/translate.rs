@@ -23,6 +23,12 @@ pub mod flag {
     pub const PSH: u8 = 8;
     /// The acknowledgement number is valid.
     pub const ACK: u8 = 16;
+    /// Urgent data: see RFC 6093.
+    pub const URG: u8 = 32;
+    /// The sender has met congestion, or its path (RFC 3168).
+    pub const ECE: u8 = 64;
+    /// The sender has slowed down (RFC 3168).
+    pub const CWR: u8 = 128;
 }
 
 /// The fields of a packet that matter, in host byte order.
@@ -50,9 +56,15 @@ impl Packet {
         self.flags & flags != 0
     }
 
+    /// A bare acknowledgement like this packet, with window zero.
+    #[inline(always)]
+    pub const fn closed_window(&self) -> Self {
+        Self { len: 0, window: 0, flags: flag::ACK, ..*self }
+    }
+
     /// The number after the payload and a FIN.
     #[inline(always)]
-    const fn end(&self) -> u32 {
+    pub const fn end(&self) -> u32 {
         self.seq.wrapping_add(self.len).wrapping_add((self.flags & flag::FIN) as u32)
     }
 }
@@ -74,8 +86,8 @@ pub enum Action {
         socket: Packet,
         /// For the other peer.
         peer: Packet,
-        /// The socket gets a copy of its packet without payload and with window zero first: a smaller
-        /// window that comes with nothing newly acknowledged is believed only after that.
+        /// The socket gets [`Packet::closed_window`] of its packet first: a smaller window that comes
+        /// with nothing newly acknowledged is believed only after that.
         zero_window_first: bool,
     },
 }
@@ -192,12 +204,7 @@ fn observe_peer(socket: &mut Socket, packet: &Packet) {
 fn for_socket(socket: &Socket, packet: &Packet, seq: u32, ack: u32, sack: Sack) -> Packet {
     let timestamps = restamp(&packet.timestamps, |stamp| Timestamps {
         value: stamp.value,
-        echo: timestamps::echo(
-            stamp.echo,
-            socket.ts_offset,
-            stamp.echo.wrapping_sub(socket.ts_offset),
-            socket.ts_own,
-        ),
+        echo: timestamps::own_echo(stamp.echo, socket.ts_offset, socket.ts_own),
     });
     Packet { seq, ack, sack, timestamps, ..*packet }
 }
@@ -205,7 +212,9 @@ fn for_socket(socket: &Socket, packet: &Packet, seq: u32, ack: u32, sack: Sack) 
 /// A packet of a peer whose connection is not spliced.
 #[inline(always)]
 pub fn ingress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
-    observe_peer(socket, packet);
+    if !packet.has(flag::SYN | flag::RST) {
+        observe_peer(socket, packet);
+    }
     let seq = packet.seq.wrapping_sub(socket.rx);
     let ack = packet.ack.wrapping_sub(socket.tx);
     for_socket(socket, packet, seq, ack, packet.sack.shifted(0u32.wrapping_sub(socket.tx)))
@@ -270,13 +279,14 @@ fn turn_round(pair: &mut Pair, packet: &Packet) -> Action {
 /// The source's packet for the receiver, at `position`, with `len` bytes of its payload.
 #[inline(always)]
 fn for_receiver(pair: &mut Pair, packet: &Packet, position: i64, len: u32) -> Packet {
-    let splice = &pair.splice;
+    let splice = &mut pair.splice;
     let receiver = &mut pair.receiver;
     let timestamps = restamp(&packet.timestamps, |stamp| {
-        let value = timestamps::forwarded(stamp.value, splice.ts_forth, receiver.ts_floor);
+        let (floor, last) = (&mut receiver.ts_floor, receiver.ts_last);
+        let value = timestamps::forwarded(stamp.value, splice.ts_forth, floor, last);
         receiver.ts_last = seq::later(receiver.ts_last, value);
-        let echo =
-            timestamps::echo(stamp.echo, splice.ts_back, splice.oldest_receiver, receiver.ts_peer);
+        let oldest = &mut splice.oldest_receiver;
+        let echo = timestamps::echo(stamp.echo, splice.ts_back, oldest, receiver.ts_peer);
         Timestamps { value, echo }
     });
     Packet {
@@ -284,7 +294,9 @@ fn for_receiver(pair: &mut Pair, packet: &Packet, position: i64, len: u32) -> Pa
         ack: receiver.own_ack,
         len,
         window: receiver.own_window,
-        flags: packet.flags & !flag::FIN,
+        // Congestion echoed is the socket's business. What is urgent is a byte like others, or the
+        // receiver's program would not find it in its place in the body.
+        flags: packet.flags & !(flag::FIN | flag::URG | flag::ECE),
         timestamps,
         sack: Sack::default(),
     }
@@ -299,11 +311,6 @@ fn for_source_socket(pair: &Pair, packet: &Packet, position: i64) -> Packet {
     Packet { len: 0, ..for_socket(source, packet, seq, ack, Sack::default()) }
 }
 
-#[inline(always)]
-fn dead(pair: &mut Pair) {
-    pair.word = word::with_mode(pair.word, mode::DEAD);
-}
-
 /// A packet that arrives from the source.
 ///
 /// With an unknown length, its payload goes through the framing first: see
@@ -314,8 +321,7 @@ pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
         return Action::Pass(*packet).into();
     }
     if packet.has(flag::SYN) {
-        dead(pair);
-        return Action::Pass(*packet).into();
+        return Action::Pass(ingress_at_rest(&mut pair.source, packet)).into();
     }
     let closing = if packet.has(flag::FIN | flag::RST) { event::SOURCE_CLOSED } else { 0 };
     if pair.mode() == mode::PASS {
@@ -323,15 +329,15 @@ pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
         let action = Action::Pass(ingress_at_rest(&mut pair.source, packet));
         return Verdict { action, events: closing };
     }
-    observe_peer(&mut pair.source, packet);
     let at = pair.splice.position(packet.seq);
-    let forwarded = pair.splice.forwarded as i64;
     if packet.has(flag::RST) {
-        let mut reset = for_source_socket(pair, packet, at);
-        // In the socket's window by as much as it is in the source's stream, also behind a hole.
-        reset.seq = seq::shift(pair.splice.h_socket, at - forwarded);
-        return Verdict { action: Action::Pass(reset), events: closing };
+        return reset_from_source(pair, packet, at);
     }
+    if seq::before(pair.source.next, packet.ack) {
+        // Nobody has sent what it acknowledges.
+        return Action::Drop.into();
+    }
+    observe_peer(&mut pair.source, packet);
     if packet.len == 0 && !packet.has(flag::FIN) {
         return bare_from_source(pair, packet, at).into();
     }
@@ -353,6 +359,29 @@ pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
         },
         _ => verdict,
     }
+}
+
+/// The source's socket judges a reset by what it has received itself: it gets the number it waits for
+/// when the reset has one that the source can know to be waited for. That is what follows the last byte
+/// it has sent, or, when it answers for a connection that is gone, what was acknowledged to it.
+#[inline(always)]
+fn reset_from_source(pair: &Pair, packet: &Packet, at: i64) -> Verdict {
+    let forwarded = pair.splice.forwarded as i64;
+    let acked = pair.splice.acked as i64;
+    let exact = at == forwarded || at == acked;
+    if !exact && (at < acked || at > pair.splice.promised) {
+        return Action::Drop.into();
+    }
+    let mut reset = for_source_socket(pair, packet, at);
+    let expected = pair.source.own_ack.wrapping_sub(pair.source.rx);
+    if exact {
+        reset.seq = expected;
+    } else if at < forwarded || pair.mode() == mode::LIVE {
+        // Within the window: the socket asks whether it is meant, and the answer will be exact.
+        reset.seq = expected.wrapping_add(1);
+    }
+    let events = if exact { event::SOURCE_CLOSED } else { 0 };
+    Verdict { action: Action::Pass(reset), events }
 }
 
 /// No payload: an answer, or a probe.
@@ -395,6 +424,12 @@ fn data_from_source(pair: &mut Pair, packet: &Packet, at: i64) -> Verdict {
     if at < 0 {
         return turn_round(pair, packet).into();
     }
+    if end > pair.splice.promised && pair.mode() == mode::LIVE {
+        // A probe with a byte of data, or not from the source: the receiver tells its window. It answers
+        // what is before the number that it waits for.
+        let acked = pair.splice.acked as i64;
+        return Action::Forward(for_receiver(pair, packet, acked - 1, 0)).into();
+    }
     if packet.len == 0 {
         // A FIN alone.
         return Action::Pass(for_source_socket(pair, packet, at)).into();
@@ -434,14 +469,9 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
         out.socket = *packet;
         return;
     }
-    if packet.has(flag::SYN) {
-        dead(pair);
-        out.socket = *packet;
-        return;
-    }
     let closing = if packet.has(flag::FIN | flag::RST) { event::RECEIVER_CLOSED } else { 0 };
     out.events = closing;
-    if pair.mode() == mode::PASS || !packet.has(flag::ACK) {
+    if pair.mode() == mode::PASS || packet.has(flag::SYN) || !packet.has(flag::ACK) {
         out.socket = ingress_at_rest(&mut pair.receiver, packet);
         return;
     }
@@ -473,19 +503,16 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
     if at > pair.splice.acked as i64 {
         pair.splice.acked = at as u64;
     }
-    let splice = &pair.splice;
-    let timestamps = restamp(&packet.timestamps, |stamp| Timestamps {
-        value: timestamps::forwarded(stamp.value, splice.ts_back, pair.source.ts_floor),
-        echo: timestamps::echo(
-            stamp.echo,
-            splice.ts_forth,
-            splice.oldest_source,
-            pair.source.ts_peer,
-        ),
+    let splice = &mut pair.splice;
+    let source = &mut pair.source;
+    let timestamps = restamp(&packet.timestamps, |stamp| {
+        let (floor, last) = (&mut source.ts_floor, source.ts_last);
+        let value = timestamps::forwarded(stamp.value, splice.ts_back, floor, last);
+        source.ts_last = seq::later(source.ts_last, value);
+        let oldest = &mut splice.oldest_source;
+        let echo = timestamps::echo(stamp.echo, splice.ts_forth, oldest, source.ts_peer);
+        Timestamps { value, echo }
     });
-    if let Some(stamp) = timestamps {
-        pair.source.ts_last = seq::later(pair.source.ts_last, stamp.value);
-    }
     let bare = packet.len == 0 && !packet.has(flag::FIN);
     out.peer = acknowledge(pair, timestamps, Sack::default());
     let splice = &pair.splice;
@@ -494,6 +521,7 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
     // An old acknowledgement stays one: the source counts repetitions.
     out.peer.ack = seq::shift(pair.splice.h, at);
     out.peer.window = pair.window_for_source(at);
+    out.peer.flags |= packet.flags & flag::ECE;
     if bare && packet.seq.wrapping_add(1) == pair.receiver.own_ack {
         out.peer.seq = out.peer.seq.wrapping_sub(1);
     }
@@ -527,10 +555,7 @@ pub fn egress(pair: &mut Pair, side: Side, packet: &Packet) -> Verdict {
 pub fn from_socket(pair: &mut Pair, side: Side, packet: &Packet, out: &mut Outcome) {
     out.events = 0;
     out.plan = Plan::Pass;
-    if packet.has(flag::SYN) {
-        dead(pair);
-    }
-    if pair.mode() == mode::DEAD {
+    if pair.mode() == mode::DEAD || packet.has(flag::SYN) {
         out.socket = *packet;
         return;
     }
@@ -553,6 +578,9 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
         pair.source.asks = 1;
     }
     let wire = Packet { seq, len: packet.len, flags: packet.flags, ..acked };
+    if packet.has(flag::ACK) {
+        pair.source.own_ack = packet.ack.wrapping_add(pair.source.rx);
+    }
     pair.source.next = seq::later(pair.source.next, wire.end());
     wire
 }
@@ -560,7 +588,8 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
 #[inline(always)]
 fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
     let at = seq::distance(pair.splice.a_socket, packet.seq);
-    let early = packet.len > 0 && at + packet.len as i64 > 0;
+    let numbers = packet.len as i64 + (packet.flags & flag::FIN) as i64;
+    let early = numbers > 0 && at + numbers > 0;
     if early && at >= 0 && pair.mode() == mode::LIVE {
         out.plan = Plan::Drop;
         return;
@@ -587,9 +616,13 @@ fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet, out: &mut Outcome
         sack: packet.sack.shifted(pair.receiver.rx),
         timestamps: restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.echo }),
         len,
+        flags: if early { packet.flags & !flag::FIN } else { packet.flags },
         ..*packet
     };
+    // Its end is where the splice has left it, or will.
+    let next = pair.receiver.next;
     observe_own(&mut pair.receiver, &wire);
+    pair.receiver.next = next;
     out.socket = wire;
 }
 
@@ -635,5 +668,122 @@ mod tests {
         };
         assert!(zero_window_first, "or the socket would not believe a smaller window");
         assert_eq!((socket.ack, peer.ack, pair.mode()), (500, 110, mode::PASS));
+    }
+
+    fn passed(action: Action) -> Packet {
+        match action {
+            Action::Pass(packet) => packet,
+            other => panic!("not passed: {other:?}"),
+        }
+    }
+
+    fn data(seq: u32, len: u32, flags: u8) -> Packet {
+        Packet { seq, ack: 50, len, flags: flag::ACK | flags, ..Packet::default() }
+    }
+
+    /// What a host answers with a number that it cannot know to be expected is asked back.
+    #[test]
+    fn resets_of_the_source_are_exact_for_its_socket_or_not() {
+        let mut pair = live(1000);
+        ingress_from_source(&mut pair, &data(100, 300, 0));
+        ingress_from_receiver(&mut pair, &ack(600, 2000));
+        pair.splice.promised = 900;
+        let reset = |pair: &mut Pair, at: u32| {
+            let packet = Packet { seq: 100 + at, flags: flag::RST, ..Packet::default() };
+            let verdict = ingress_from_source(pair, &packet);
+            (verdict.action, verdict.events)
+        };
+        pair.source.own_ack = 100;
+        for (at, seq, events) in [
+            (300, 100, event::SOURCE_CLOSED),
+            (100, 100, event::SOURCE_CLOSED),
+            (200, 101, 0),
+            (400, 101, 0),
+        ] {
+            let (action, noted) = reset(&mut pair, at);
+            assert_eq!((passed(action).seq, noted), (seq, events), "{at}");
+        }
+        assert_eq!(reset(&mut pair, 99).0, Action::Drop);
+        assert_eq!(reset(&mut pair, 901).0, Action::Drop);
+    }
+
+    /// Anybody can send one.
+    #[test]
+    fn a_syn_ends_nothing() {
+        let mut pair = live(1000);
+        pair.source.rx = 7;
+        let syn = Packet { seq: 5000, flags: flag::SYN, window: 1, ..Packet::default() };
+        let (source, receiver) = (pair.source, pair.receiver);
+        let verdict = ingress_from_source(&mut pair, &syn);
+        assert_eq!(passed(verdict.action).seq, 4993, "the socket answers it");
+        ingress_from_receiver(&mut pair, &syn);
+        assert_eq!((pair.mode(), pair.source, pair.receiver), (mode::LIVE, source, receiver));
+    }
+
+    /// From elsewhere, or a window probe: the receiver answers, and no number is believed.
+    #[test]
+    fn data_beyond_the_promised_window_becomes_a_probe() {
+        let mut pair = live(1 << 40);
+        let before = pair.splice;
+        for seq in [1099, 1100, 50_000, 100 + (1 << 30)] {
+            let verdict = ingress_from_source(&mut pair, &data(seq, 2, 0));
+            let Action::Forward(probe) = verdict.action else { panic!("{verdict:?}") };
+            assert_eq!((probe.seq, probe.len), (499, 0));
+            assert_eq!(pair.splice.forwarded, before.forwarded);
+        }
+        let unsent = Packet { ack: 51, ..data(100, 2, 0) };
+        assert_eq!(ingress_from_source(&mut pair, &unsent).action, Action::Drop);
+    }
+
+    /// It would come in the middle of the body, and its acknowledgement be one of nothing.
+    #[test]
+    fn a_fin_of_the_receivers_socket_waits_for_the_end() {
+        let mut pair = live(10);
+        let fin = Packet { seq: 500, ack: 70, flags: flag::FIN | flag::ACK, ..Packet::default() };
+        assert_eq!(egress(&mut pair, Side::Receiver, &fin).action, Action::Drop);
+        let merged = Packet { seq: 490, len: 10, ..fin };
+        let cut = passed(egress(&mut pair, Side::Receiver, &merged).action);
+        assert_eq!((cut.seq, cut.len, cut.flags), (490, 10, flag::ACK));
+        ingress_from_source(&mut pair, &data(100, 10, 0));
+        assert_eq!(pair.mode(), mode::DRAIN);
+        let probe = passed(egress(&mut pair, Side::Receiver, &fin).action);
+        assert_eq!((probe.seq, probe.flags), (509, flag::ACK));
+        ingress_from_receiver(&mut pair, &ack(510, 30));
+        let sent = passed(egress(&mut pair, Side::Receiver, &fin).action);
+        assert_eq!((sent.seq, sent.flags), (510, flag::FIN | flag::ACK));
+    }
+
+    #[test]
+    fn congestion_and_urgency() {
+        let mut pair = live(1000);
+        let sent = data(100, 10, flag::CWR | flag::ECE | flag::URG | flag::PSH);
+        let Action::Forward(peer) = ingress_from_source(&mut pair, &sent).action else { panic!() };
+        assert_eq!(peer.flags, flag::ACK | flag::PSH | flag::CWR);
+        let told = Packet { flags: flag::ACK | flag::ECE, ..ack(510, 100) };
+        let Action::Forward(peer) = ingress_from_receiver(&mut pair, &told).action else {
+            panic!()
+        };
+        assert_eq!(peer.flags, flag::ACK | flag::ECE);
+    }
+
+    /// 3 GiB are a quarter of the way back.
+    #[test]
+    fn numbers_are_right_after_a_body_of_any_length() {
+        let mut pair = live(3 << 30);
+        let sixteenth = (3u32 << 30) / 16;
+        for i in 0..16u32 {
+            pair.splice.promised = 4 << 30;
+            let seq = 100u32.wrapping_add(i.wrapping_mul(sixteenth));
+            ingress_from_source(&mut pair, &data(seq, sixteenth, 0));
+            let all = 500u32.wrapping_add((i + 1).wrapping_mul(sixteenth));
+            ingress_from_receiver(&mut pair, &ack(all, 9000));
+            // A keep-alive probe of the receiver's socket.
+            let probe = Packet { seq: 499, ack: 70, flags: flag::ACK, ..Packet::default() };
+            egress(&mut pair, Side::Receiver, &probe);
+        }
+        assert_eq!(pair.mode(), mode::PASS);
+        assert_eq!(pair.receiver.next, 500u32.wrapping_add(3 << 30));
+        assert_eq!(pair.source.own_ack, 100u32.wrapping_add(3 << 30));
+        assert_eq!(pair.source.own_edge, 100, "4 GiB on");
     }
 }
