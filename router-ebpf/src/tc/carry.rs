@@ -190,6 +190,22 @@ pub(super) unsafe fn from_receiver(work: *mut Work, source: *mut Conn) {
     }
 }
 
+/// Notes what a packet of the receiver has brought to its socket: the connection may be a source next.
+///
+/// # Safety
+/// The entry's lock must be held.
+#[inline(always)]
+pub(super) unsafe fn note_passed(work: *mut Work, entry: *mut Conn) {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let packet = &(*work).packet;
+        let to_socket = (*work).plan == plan::PASS || (*work).plan == plan::SPLIT;
+        if to_socket && (*entry).flags & flag::SEEN != 0 {
+            (*entry).word = word::passed((*entry).word, packet.end());
+        }
+    }
+}
+
 /// A packet of one of a pair's sockets.
 ///
 /// # Safety

@@ -157,6 +157,7 @@ fn ingress(skb: *mut __sk_buff) -> Option<i32> {
                     return Some(DROP);
                 };
                 carry::from_receiver(work, source);
+                carry::note_passed(work, entry);
                 carry::set_routes(work, source, entry);
                 drop(pair_lock);
                 drop(lock);

@@ -212,7 +212,8 @@ impl World {
             .map(|server| server.conn)
             .filter(|conn| {
                 let conn_ = &self.conns[*conn];
-                conn_.link.is_none() && !self.busy(*conn) && !conn_.own.told()
+                let own = &conn_.own;
+                conn_.link.is_none() && !self.busy(*conn) && !own.told() && !own.is_shut()
             })
             .collect();
         let pick = self.random.below(idle.len() as u64 + 1) as usize;

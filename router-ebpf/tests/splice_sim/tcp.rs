@@ -334,8 +334,12 @@ impl Tcp {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.backoff = (self.backoff + 1).min(3);
             self.deadline = None;
-            if self.max > self.una {
+            if self.max > self.una && self.edge > self.una {
                 self.nxt = self.una;
+            } else if self.max > self.una {
+                // The window has shrunk below what was sent: sent again, as Linux does.
+                let end = self.max.min(self.una + self.set.mss as u64);
+                self.send(self.una, end, now);
             } else if self.total() > self.una {
                 self.probe(now);
                 self.deadline = Some(now + (200 << self.backoff));
