@@ -37,6 +37,10 @@ pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
     if !engine.available() {
         return;
     }
+    if engine == Engine::Splice && std::env::var_os("ATALHO_SPLICE").is_none() {
+        eprintln!("SKIPPED: the engine is not finished; ATALHO_SPLICE=1 runs its tests");
+        return;
+    }
     if let Some(_entered) = topology.enter() {
         body(engine);
     }
@@ -122,21 +126,12 @@ macro_rules! engine_tests {
                     $crate::engine::run($crate::Engine::$other, $crate::Topology::Veth, run);
                 }
             )*
-            $crate::when_splice_is_built! {$(
+            $(
                 #[test]
                 fn $splice_name() {
                     $crate::engine::run($crate::Engine::Splice, $crate::Topology::$topology, run);
                 }
-            )*}
+            )*
         }
-    };
-}
-
-/// The gateway has no engine `splice` yet; this is the one place to say that it has.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! when_splice_is_built {
-    ($($tests:item)*) => {
-        // $($tests)*
     };
 }

@@ -46,7 +46,7 @@ fn pass(from: &mut Peer, to: &mut Peer, bytes: &[u8]) {
 fn exchanges(engine: Engine) {
     let upstream = Upstream::manual();
     let gateway = Setup::single(engine, &upstream).start();
-    let mut client = Peer::connect_narrow(gateway.address(), 64 * 1024);
+    let mut client = gateway.connect();
     client.send(chat("first"));
     let mut instance = upstream.accept();
     instance.request();

@@ -151,7 +151,7 @@ for_each_engine_on_loopback! {
         );
         assert!(exchanges > 500 && streamed.load(Ordering::Relaxed) > STREAMS);
         gateway.expect_carried("response");
-        baseline.expect(&gateway, &fleet);
+        baseline.expect_everything(&gateway, &fleet);
         eventually("no socket is left in the kernel", || kernel_sockets(network) <= kernel);
         let grown = resident[3].saturating_sub(resident[0]);
         assert!(grown < GROWTH, "grown by {} KiB: {resident:?}", grown / 1024);
