@@ -78,6 +78,14 @@ fn streams(gateway: &Gateway, seed: u64, stop: &AtomicBool, done: &AtomicUsize) 
     }
 }
 
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// TCP sockets of the gateway's host, those included that no process owns any more, but not those
 /// that only wait for late packets.
 fn kernel_sockets(network: &Network) -> u64 {
@@ -110,6 +118,8 @@ for_each_engine_on_loopback! {
         let (stop, streamed) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (mut resident, mut exchanges) = (Vec::new(), 0);
         std::thread::scope(|scope| {
+            // However this ends, the streams end, or nobody would hear of it.
+            let _stop = OnDrop(&stop);
             let background: Vec<_> = (0..STREAMS as u64)
                 .map(|number| {
                     let (gateway, stop, streamed) = (&gateway, &stop, &streamed);

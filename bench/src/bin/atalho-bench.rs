@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use anyhow::Context;
 use bench::{
     load::routing::Workload,
-    machine,
+    machine::{self, hosts::Hosts},
     report::Table,
     suite::{
         decision, goals,
@@ -17,7 +17,7 @@ use bench::{
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
-/// Measures the gateway beside nginx, HAProxy and no gateway at all, on loopback.
+/// Measures the gateway beside nginx, HAProxy and no gateway at all.
 ///
 /// Prints tables in Markdown and holds them against the project's goals; the same goes to
 /// `bench/results/` together with all figures as JSON. Processes that it starts end with it.
@@ -27,9 +27,14 @@ struct Cli {
     /// What to measure.
     #[arg(value_enum, default_values_t = [Suite::Decision, Suite::Relay, Suite::Routing])]
     suites: Vec<Suite>,
-    /// Targets of the relay benchmark.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Target::value_variants().to_vec())]
+    /// Targets of the relay benchmark; by default all that there can be.
+    #[arg(long, value_enum, value_delimiter = ',')]
     targets: Vec<Target>,
+    /// Put client, gateway and server of the relay benchmark on hosts of their own (network
+    /// namespaces joined by veth pairs, made and removed by this; takes root) rather than all on
+    /// loopback. Packets forwarded by the gateway's host are a target as well then.
+    #[arg(long)]
+    hosts: bool,
     /// Loads of the relay benchmark.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Scenario::value_variants().to_vec())]
     scenarios: Vec<Scenario>,
@@ -76,15 +81,23 @@ fn main() -> anyhow::Result<()> {
         figures["decision"] = json!(cases);
     }
     if cli.suites.contains(&Suite::Relay) {
+        // (This thread is on the client's host from here on.)
+        let hosts = cli.hosts.then(Hosts::enter).transpose()?;
+        let mut targets = cli.targets.clone();
+        if targets.is_empty() {
+            targets = Target::value_variants().to_vec();
+            targets.retain(|target| cli.hosts || *target != Target::Forwarding);
+        }
+        figures["hosts"] = json!(cli.hosts);
         let options = relay::Options {
-            targets: cli.targets.clone(),
+            targets,
             scenarios: cli.scenarios.clone(),
             rounds: cli.rounds as usize,
             seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
             held: cli.held,
         };
         let directory = tempfile::tempdir()?;
-        let results = relay::run(&Programs::find()?, &options, directory.path());
+        let results = relay::run(&Programs::find()?, hosts.as_ref(), &options, directory.path());
         tables.extend(results.tables(&options));
         goals.extend(goals::relay(&results));
         notes.extend(results.failures());

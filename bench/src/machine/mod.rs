@@ -2,6 +2,7 @@
 
 pub mod cpu;
 pub mod daemon;
+pub mod hosts;
 pub mod memory;
 
 use std::{io, net::SocketAddr};

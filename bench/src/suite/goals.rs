@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     decision::{Case, Shape},
-    relay::{Results, Scenario},
+    relay::{Results, Scenario, StreamsRun},
     target::Target,
 };
 use crate::report::number;
@@ -113,13 +113,48 @@ pub fn relay(results: &Results) -> Vec<Goal> {
         };
         auto_goal(&mut goals, &format!("16 KiB writes, {name}, time per write"), &time);
     }
-    for target in [Target::Userspace, Target::Sockmap, Target::Auto] {
+    splice(results, &mut goals);
+    for target in [Target::Userspace, Target::Sockmap, Target::Splice, Target::Auto] {
         if let Some(pss) = results.memory_median(target, |memory| memory.pss) {
             let what = format!("{}, KiB per open stream", target.name());
             goals.push(Goal::new(what, pss / 1024.0, 24.0));
         }
     }
     goals
+}
+
+/// What rewriting packets may cost, beside forwarding them, and that it is quicker than proxies.
+fn splice(results: &Results, goals: &mut Vec<Goal>) {
+    for (scenario, name) in
+        [(Scenario::Paced100, "100 streams"), (Scenario::Paced1000, "1,000 streams")]
+    {
+        let p50 = |t| results.streams_median(t, scenario, |run| run.client.transit_us.p50);
+        let cpu = |t| results.streams_median(t, scenario, |run| run.cost.machine_us);
+        let others = [
+            ("chunk p50", Target::Forwarding, 1.15, &p50 as &dyn Fn(Target) -> Option<f64>),
+            ("chunk p50", Target::Nginx, 1.0, &p50),
+            ("chunk p50", Target::Haproxy, 1.0, &p50),
+            ("CPU per chunk", Target::Forwarding, 1.2, &cpu),
+        ];
+        for (figure, other, limit, of) in others {
+            if let Some((own, theirs)) = of(Target::Splice).zip(of(other)) {
+                let what = format!("splice vs {}, {name}, {figure}", other.name());
+                goals.push(Goal::new(what, own / theirs, limit));
+            }
+        }
+    }
+    for (scenario, name) in
+        [(Scenario::Flood, "flat out"), (Scenario::FloodLength, "flat out, sized")]
+    {
+        let time = |target| {
+            let seconds = |run: &StreamsRun| run.client.seconds / run.client.events.max(1) as f64;
+            results.streams_median(target, scenario, seconds)
+        };
+        if let Some((own, theirs)) = time(Target::Splice).zip(time(Target::Forwarding)) {
+            let what = format!("splice vs forwarding, 16 KiB writes, {name}, time per write");
+            goals.push(Goal::new(what, own / theirs, 1.0 / 0.85));
+        }
+    }
 }
 
 type Figure<'a> = (&'static str, Box<dyn Fn(Target) -> Option<f64> + 'a>);

@@ -1,7 +1,7 @@
 //! What it costs to pass through a gateway: time, processor, memory.
 //!
-//! Every target runs alone, freshly started, on loopback; the targets take turns within a round, so
-//! that what the machine does meanwhile hits all of them. Figures are medians over the rounds.
+//! Every target runs alone, freshly started, on loopback or between hosts; the targets take turns
+//! within a round, so that what the machine does meanwhile hits all of them. Figures are medians over the rounds.
 
 use std::{cell::RefCell, net::SocketAddr, path::Path, time::Duration};
 
@@ -14,6 +14,7 @@ use crate::{
     load::relay::{self, Answers, Load, Requests, Streams},
     machine::{
         cpu::{Sample, Used},
+        hosts::Hosts,
         memory::Memory,
     },
     report::{Table, median, number},
@@ -157,13 +158,19 @@ pub struct Results {
 }
 
 /// Measures; says on standard error how far it is.
-pub fn run(programs: &Programs, options: &Options, directory: &Path) -> Results {
+pub fn run(
+    programs: &Programs,
+    hosts: Option<&Hosts>,
+    options: &Options,
+    directory: &Path,
+) -> Results {
     let mut results = Results::default();
     for round in 0..options.rounds {
         for &target in &options.targets {
             eprintln!("relay: round {} of {}, {}", round + 1, options.rounds, target.name());
             // One that does not work here does not take the others with it.
-            if let Err(error) = measure(programs, options, directory, target, round, &mut results) {
+            let place = Place { programs, hosts, directory };
+            if let Err(error) = measure(&place, options, target, round, &mut results) {
                 results.errors.push(format!("{}: {error:#}", target.name()));
             }
         }
@@ -171,21 +178,27 @@ pub fn run(programs: &Programs, options: &Options, directory: &Path) -> Results 
     results
 }
 
+struct Place<'a> {
+    programs: &'a Programs,
+    hosts: Option<&'a Hosts>,
+    directory: &'a Path,
+}
+
 fn measure(
-    programs: &Programs,
+    place: &Place<'_>,
     options: &Options,
-    directory: &Path,
     target: Target,
     round: usize,
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    let (backend, address) = programs.backend(directory)?;
-    let running = target.start(programs, address, directory)?;
+    let &Place { programs, hosts, directory } = place;
+    let (backend, address) = programs.backend(hosts, directory)?;
+    let running = target.start(programs, hosts, address, directory)?;
     // Memory first, while the processes are fresh.
     results.memory.push(memory(&running, target, round, options.held)?);
     drop(running);
 
-    let running = target.start(programs, address, directory)?;
+    let running = target.start(programs, hosts, address, directory)?;
     let mut pids = running.pids()?;
     pids.extend([backend.pid(), std::process::id()]);
     let meter = Meter::new(pids);

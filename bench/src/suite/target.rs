@@ -1,6 +1,7 @@
 //! What is compared: the gateway with each engine, the usual proxies, and nothing in between.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -9,11 +10,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::machine::daemon::{Daemon, free_port};
+use crate::machine::{
+    daemon::{Daemon, free_port},
+    hosts::{self, Hosts},
+};
 
 /// A way from the client to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ValueEnum)]
@@ -22,6 +26,8 @@ use crate::machine::daemon::{Daemon, free_port};
 pub enum Target {
     /// No gateway.
     Direct,
+    /// No gateway either, but its host forwards the packets. Only between hosts.
+    Forwarding,
     /// nginx.
     Nginx,
     /// HAProxy.
@@ -30,6 +36,8 @@ pub enum Target {
     Userspace,
     /// Atalho, relaying in the kernel wherever it can.
     Sockmap,
+    /// Atalho, rewriting packets wherever it can.
+    Splice,
     /// Atalho, choosing by itself.
     Auto,
 }
@@ -39,48 +47,68 @@ impl Target {
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Forwarding => "forwarding",
             Self::Nginx => "nginx",
             Self::Haproxy => "haproxy",
             Self::Userspace => "atalho userspace",
             Self::Sockmap => "atalho sockmap",
+            Self::Splice => "atalho splice",
             Self::Auto => "atalho auto",
         }
     }
 
-    /// Starts it in front of `backend`. Its files go to `directory`.
+    /// Starts it in front of `backend`, on the gateway's host if there are hosts. Its files go to
+    /// `directory`.
     ///
     /// # Errors
     /// When the program is missing or does not start.
     pub fn start(
         self,
         programs: &Programs,
+        hosts: Option<&Hosts>,
         backend: SocketAddr,
         directory: &Path,
     ) -> anyhow::Result<Running> {
-        if self == Self::Direct {
-            return Ok(Running { address: backend, admin: None, daemon: None });
+        let without = |address| Running { address, admin: None, daemon: None };
+        match (self, hosts) {
+            (Self::Direct, None) | (Self::Forwarding, Some(_)) => return Ok(without(backend)),
+            (Self::Direct, Some(_)) => {
+                return Ok(without(SocketAddr::new(hosts::SERVER_DIRECT, backend.port())));
+            }
+            (Self::Forwarding, None) => bail!("needs hosts of their own (--hosts)"),
+            _ => {}
         }
-        let (address, admin) = (free_port()?, free_port()?);
+        let (address, admin) = match hosts {
+            None => (free_port()?, free_port()?),
+            // Nobody else is there.
+            Some(_) => {
+                (SocketAddr::new(hosts::GATEWAY, 8080), SocketAddr::new(hosts::GATEWAY, 9901))
+            }
+        };
+        let command = |program: &OsStr| match hosts {
+            None => Command::new(program),
+            Some(hosts) => hosts.gateway.command(program),
+        };
         let mut command = match self {
-            Self::Direct => unreachable!("returned above"),
+            Self::Direct | Self::Forwarding => unreachable!("returned above"),
             Self::Nginx => {
                 let file = directory.join("nginx.conf");
                 fs::write(&file, nginx(address, backend, directory))?;
-                let mut command = Command::new("nginx");
+                let mut command = command("nginx".as_ref());
                 command.arg("-e").arg(directory.join("nginx.err")).arg("-c").arg(file);
                 command
             }
             Self::Haproxy => {
                 let file = directory.join("haproxy.cfg");
                 fs::write(&file, haproxy(address, backend))?;
-                let mut command = Command::new("haproxy");
+                let mut command = command("haproxy".as_ref());
                 command.arg("-db").arg("-f").arg(file);
                 command
             }
-            Self::Userspace | Self::Sockmap | Self::Auto => {
+            Self::Userspace | Self::Sockmap | Self::Splice | Self::Auto => {
                 let file = directory.join("atalho.toml");
                 fs::write(&file, self.atalho(address, admin, backend))?;
-                let mut command = Command::new(&programs.atalho);
+                let mut command = command(programs.atalho.as_ref());
                 command.arg("serve").arg("--config").arg(file);
                 command
             }
@@ -92,14 +120,15 @@ impl Target {
     }
 
     fn is_atalho(self) -> bool {
-        matches!(self, Self::Userspace | Self::Sockmap | Self::Auto)
+        matches!(self, Self::Userspace | Self::Sockmap | Self::Splice | Self::Auto)
     }
 
-    /// The gateway as it is by default, except that `sockmap` hands every body over at once: what it
-    /// costs is to be measured, also where `auto` would rather not.
+    /// The gateway as it is by default, except that `sockmap` and `splice` hand every body over at once:
+    /// what it costs is to be measured, also where `auto` would rather not.
     fn atalho(self, listen: SocketAddr, admin: SocketAddr, backend: SocketAddr) -> String {
         let engine = match self {
             Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
+            Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0",
             Self::Auto => "mode = \"auto\"",
             _ => "mode = \"userspace\"",
         };
@@ -150,14 +179,29 @@ impl Programs {
         Ok(Self { atalho: find("atalho")?, load: find("atalho-load")?, sim: find("atalho-sim")? })
     }
 
-    /// Starts the backend of timed events.
+    /// Starts the backend of timed events, on the server's host if there are hosts.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn backend(&self, directory: &Path) -> anyhow::Result<(Daemon, SocketAddr)> {
-        let mut command = Command::new(&self.load);
+    pub fn backend(
+        &self,
+        hosts: Option<&Hosts>,
+        directory: &Path,
+    ) -> anyhow::Result<(Daemon, SocketAddr)> {
+        let mut command = match hosts {
+            None => Command::new(&self.load),
+            Some(hosts) => hosts.server.command(&self.load),
+        };
         command.args(["backend", "--exit-with-parent"]);
-        Daemon::start_announcing("backend", directory, &mut command).context("the backend")
+        if hosts.is_some() {
+            command.args(["--listen", "0.0.0.0:0"]);
+        }
+        let (daemon, mut address) =
+            Daemon::start_announcing("backend", directory, &mut command).context("the backend")?;
+        if hosts.is_some() {
+            address.set_ip(hosts::SERVER);
+        }
+        Ok((daemon, address))
     }
 }
 
@@ -187,7 +231,7 @@ impl Carried {
             let value = metrics.lines().find_map(|line| line.strip_prefix(name.as_str()));
             value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
         };
-        Self { userspace: of("userspace"), kernel: of("sockmap") }
+        Self { userspace: of("userspace"), kernel: of("sockmap") + of("splice") }
     }
 
     /// What was carried since `earlier`.
@@ -316,7 +360,7 @@ mod tests {
     #[test]
     fn the_gateway_takes_its_configuration() {
         let address = "127.0.0.1:1000".parse().unwrap();
-        for target in [Target::Userspace, Target::Sockmap, Target::Auto] {
+        for target in [Target::Userspace, Target::Sockmap, Target::Splice, Target::Auto] {
             let text = target.atalho(address, address, address);
             router::config::parse("bench.toml", &text).unwrap();
         }
