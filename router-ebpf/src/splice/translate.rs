@@ -313,8 +313,8 @@ fn for_source_socket(pair: &Pair, packet: &Packet, position: i64) -> Packet {
 
 /// A packet that arrives from the source.
 ///
-/// With an unknown length, its payload goes through the framing first: see
-/// [`Splice::unparsed`](super::state::Splice::unparsed).
+/// With an unknown length, its payload is looked at first, if [`Pair::accepts`] it: see
+/// [`Splice::look`](super::state::Splice::look).
 #[inline(always)]
 pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
     if pair.mode() == mode::DEAD {
@@ -333,7 +333,7 @@ pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
     if packet.has(flag::RST) {
         return reset_from_source(pair, packet, at);
     }
-    if seq::before(pair.source.next, packet.ack) {
+    if !pair.accepts(packet.ack) {
         // Nobody has sent what it acknowledges.
         return Action::Drop.into();
     }
@@ -489,6 +489,7 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
         return;
     }
     observe_peer(&mut pair.receiver, packet);
+    pair.splice.asked |= (packet.len != 0) as u32;
     let edge = at + window::bytes(packet.window, pair.receiver.scale_peer);
     let moved = edge > pair.splice.edge || at > pair.splice.acked as i64;
     if edge > pair.splice.edge {

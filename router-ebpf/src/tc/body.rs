@@ -7,7 +7,7 @@ use router_ebpf::{
     framing::Framing,
     splice::{
         layout::{Conn, stop},
-        state::UNKNOWN,
+        state::{Look, UNKNOWN},
     },
 };
 
@@ -35,10 +35,13 @@ pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut C
     unsafe {
         let w = &mut *work;
         let source = &mut *source;
+        if !source.pair.accepts(w.packet.ack) {
+            return stop::NONE;
+        }
         let splice = &mut source.pair.splice;
         let at = splice.position(w.packet.seq);
         let end = at + w.packet.len as i64;
-        if at < 0 {
+        if at < 0 || end > splice.promised {
             return stop::NONE;
         }
         if end > source.most as i64 {
@@ -48,8 +51,11 @@ pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut C
             let length = splice.length as i64;
             return if at < length && end > length { stop::CROSSED } else { stop::NONE };
         }
-        let Some(skip) = splice.unparsed(w.packet.seq, w.packet.len) else {
-            return if end > splice.parsed as i64 { stop::HOLE } else { stop::NONE };
+        let skip = match splice.look(w.packet.seq, w.packet.len) {
+            Look::Known => return stop::NONE,
+            Look::Parse(skip) => skip,
+            // Nothing is copied to user space yet.
+            Look::Copy | Look::Hole => return stop::HOLE,
         };
         let start = w.payload();
         let mut walk =

@@ -1,13 +1,18 @@
 //! The gateway's user space: it relays, hands over, takes back, and carries hang-ups.
 
+use std::collections::VecDeque;
+
 use router_ebpf::{
     framing::Framing,
-    splice::state::{Splice, UNKNOWN, UNTIL_CLOSE, mode, word},
+    splice::{
+        ahead::{Ahead, Trouble},
+        state::{Followed, Splice, UNKNOWN, UNTIL_CLOSE, mode, word},
+    },
 };
 
 use crate::{
     peers::Server,
-    plan::{ADDED, End, HEAD, Message},
+    plan::{ADDED, End, HEAD, Message, Round},
     tcp::Time,
     world::{Link, World},
 };
@@ -93,6 +98,7 @@ impl World {
                 // In the pool.
                 let own = &mut self.conns[conn].own;
                 if over || own.peer_closed || self.servers[i].retired {
+                    // Also when there is something to read.
                     own.close(self.now);
                 }
             }
@@ -305,6 +311,7 @@ impl World {
         splice.forwarded += bytes;
         splice.acked += bytes;
         splice.parsed += bytes;
+        splice.copied += bytes;
         if splice.length != UNKNOWN && splice.length != UNTIL_CLOSE {
             splice.length += bytes;
         }
@@ -403,6 +410,9 @@ impl World {
             ended: false,
             quiet: false,
             ticket: relay.response,
+            copies: VecDeque::new(),
+            ahead: None,
+            halted: false,
         });
         let mut pair = self.pair(link);
         match pair.prepare(h, a, length, relay.framing) {
@@ -423,7 +433,22 @@ impl World {
             assert_eq!(relay.left, 0, "the end is where the body ends");
             return self.finish(i, &relay);
         }
-        if self.conns[from].own.peer_closed {
+        if self.links[link].halted {
+            self.taken_back(&mut relay, link);
+            return self.users[i].step = Step::Relay(relay);
+        }
+        if let Err(trouble) = self.follow(link) {
+            if matches!(trouble, Trouble::Surplus) {
+                self.seen.note("surplus noticed");
+            }
+            self.clients[i].faulted = true;
+            return self.abort(i);
+        }
+        if self.links[link].ended {
+            return self.users[i].step = Step::Relay(relay);
+        }
+        let follows = self.links[link].splice.follows != 0;
+        if self.conns[from].own.peer_closed && !follows {
             if relay.left != usize::MAX {
                 return self.abort(i);
             }
@@ -435,12 +460,41 @@ impl World {
             return self.abort(i);
         }
         let early = !response && receiver.readable() > 0;
-        if self.users[i].shut {
-            // Nothing can be written any more.
+        if self.users[i].shut || follows {
+            // Nothing can be written any more, or it is not known where the body stands.
         } else if early || relay.stop_at.is_some_and(|at| at <= self.now) {
             self.stop(&mut relay, link);
         }
         self.users[i].step = Step::Relay(relay);
+    }
+
+    /// Parses what the program has copied.
+    fn follow(&mut self, link: usize) -> Result<(), Trouble> {
+        // Not always all of it at once.
+        while self.random.below(4) > 0
+            && let Some((at, bytes)) = self.links[link].copies.pop_front()
+        {
+            let link = &mut self.links[link];
+            if link.splice.follows == 0 {
+                continue;
+            }
+            let splice = &link.splice;
+            let ahead = link.ahead.get_or_insert_with(|| Ahead::new(splice.parsed, splice.framing));
+            ahead.take(at, &bytes)?;
+        }
+        let Some(ahead) = &self.links[link].ahead else { return Ok(()) };
+        let (parsed, framing) = (ahead.parsed(), ahead.framing());
+        let mut pair = self.pair(link);
+        let followed = pair.followed(parsed, framing);
+        self.store(link, &pair);
+        match followed {
+            Followed::Behind => {}
+            Followed::Level | Followed::Stale => self.links[link].ahead = None,
+            Followed::Ended => self.ended(link),
+            Followed::Surplus => return Err(Trouble::Surplus),
+        }
+        self.seen.note(format!("{followed:?}"));
+        Ok(())
     }
 
     /// Counts what was carried.
@@ -464,6 +518,12 @@ impl World {
         assert!(pair.stop());
         self.store(link, &pair);
         self.seen.note("stopped");
+        self.taken_back(relay, link);
+    }
+
+    /// A part of the body was carried.
+    fn taken_back(&mut self, relay: &mut Relay, link: usize) {
+        let pair = self.pair(link);
         self.close_range(link);
         self.account(relay, link);
         if pair.mode() == mode::PASS {
@@ -481,7 +541,8 @@ impl World {
         }
         self.release_round(i, round);
         let closed = self.message(i, true).end == End::Close;
-        if self.plan.sessions[i].rounds[round].closes
+        let Round { closes, surplus, .. } = self.plan.sessions[i].rounds[round];
+        if (closes || surplus > 0)
             && let Some(server) = self.servers.iter_mut().find(|s| s.conn == relay.from)
         {
             // The head has said so.

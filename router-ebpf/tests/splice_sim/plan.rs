@@ -41,6 +41,8 @@ pub(crate) struct Round {
     pub(crate) early: usize,
     /// The server closes behind the response.
     pub(crate) closes: bool,
+    /// Bytes that a broken server sends behind the body.
+    pub(crate) surplus: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +129,10 @@ pub(crate) struct Plan {
     pub(crate) marks: u64,
     /// Most additional delay of a packet, by which it can be overtaken.
     pub(crate) jitter: u64,
+    /// Share of copies for user space that cannot be delivered, in 1/1000.
+    pub(crate) copies_lost: u64,
+    /// Most steps of the parser that a program may take in one packet.
+    pub(crate) steps: usize,
     /// How many segments may travel as one.
     pub(crate) aggregate: usize,
     /// Responses go on for clients that have closed their half.
@@ -146,6 +152,7 @@ pub(crate) struct Kind {
     pub(crate) many: bool,
     pub(crate) small: bool,
     pub(crate) ecn: bool,
+    pub(crate) surplus: bool,
 }
 
 fn message(kind: Kind, response: bool) -> BoxedStrategy<Message> {
@@ -188,8 +195,11 @@ fn round(kind: Kind) -> impl Strategy<Value = Round> {
     } else {
         Just(0).boxed()
     };
-    (message(kind, false), message(kind, true), any::<bool>(), early, any::<u8>()).prop_map(
-        move |(request, response, pipelined, early, closes)| Round {
+    let surplus = if kind.surplus { (1usize..2500).boxed() } else { Just(0).boxed() };
+    let rest = (any::<bool>(), early, any::<u8>(), surplus);
+    (message(kind, false), message(kind, true), rest).prop_map(
+        move |(request, response, (pipelined, early, closes, surplus))| Round {
+            surplus: if response.end == End::Chunked { surplus } else { 0 },
             closes: response.end == End::Close || kind.closes && closes < 60,
             request,
             response,
@@ -293,9 +303,11 @@ pub(crate) fn plans(kind: Kind) -> impl Strategy<Value = Plan> {
                 twice,
                 marks: if kind.ecn { 100 } else { 0 },
                 jitter,
+                copies_lost: if loss > 30 { 200 } else { 0 },
+                steps: if rest.2 { 40 } else { 4096 },
                 aggregate: rest.1,
                 half_closed: rest.2,
-                keepalive: if kind.faults || kind.closes { 3000 } else { 0 },
+                keepalive: if kind.faults || kind.closes || kind.surplus { 3000 } else { 0 },
             }
         })
 }
@@ -316,6 +328,9 @@ impl Random {
 pub(crate) const HEAD: usize = 40;
 /// Bytes that user space adds to each response, so that the two streams differ.
 pub(crate) const ADDED: usize = 37;
+
+/// What a broken server sends behind the body.
+pub(crate) const SURPLUS: u8 = 0xee;
 
 /// The bytes of a message.
 pub(crate) fn bytes(

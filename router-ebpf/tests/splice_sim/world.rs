@@ -3,13 +3,14 @@
 use std::{
     cell::RefCell,
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
     rc::Rc,
 };
 
 use router_ebpf::splice::{
+    ahead::Ahead,
     seq,
-    state::{Pair, Socket, Splice, UNKNOWN, mode, word},
+    state::{Look, Pair, Socket, Splice, UNKNOWN, mode, word},
     translate::{self, Action, Packet, Side, Verdict, event, flag},
     window,
 };
@@ -58,6 +59,11 @@ pub(crate) struct Link {
     pub(crate) ended: bool,
     pub(crate) quiet: bool,
     pub(crate) ticket: bool,
+    /// Copies under way to user space, and what it makes of them.
+    pub(crate) copies: VecDeque<(i64, Vec<u8>)>,
+    pub(crate) ahead: Option<Ahead>,
+    /// The program has taken back.
+    pub(crate) halted: bool,
 }
 
 /// What happened, for tests that must have seen it.
@@ -387,7 +393,14 @@ impl World {
         let from_source = self.links[link].source == conn;
         let mut pair = self.pair(link);
         let verdict = if from_source {
-            Self::parse(&mut pair, segment);
+            let goes_on = self.look(link, &mut pair, segment);
+            self.store(link, &pair);
+            if self.links[link].halted {
+                self.close_range(link);
+            }
+            if !goes_on {
+                return self.seen.note("dropped");
+            }
             translate::ingress_from_source(&mut pair, &segment.head)
         } else {
             translate::ingress_from_receiver(&mut pair, &segment.head)
@@ -401,28 +414,72 @@ impl World {
         self.apply(conn, link, verdict, segment);
     }
 
-    fn parse(pair: &mut Pair, segment: &Segment) {
-        if pair.mode() != mode::LIVE || segment.head.flags & (flag::SYN | flag::RST) != 0 {
-            return;
+    /// Follows a body of unknown length. Says whether the packet may go on.
+    fn look(&mut self, link: usize, pair: &mut Pair, segment: &Segment) -> bool {
+        let head = &segment.head;
+        let data = head.len > 0 && head.flags & (flag::SYN | flag::RST) == 0;
+        if pair.mode() != mode::LIVE || !data || !pair.accepts(head.ack) {
+            return true;
         }
-        if let Some(skip) = pair.splice.unparsed(segment.head.seq, segment.head.len) {
-            let bytes = &segment.data[skip as usize..];
-            let used = pair.splice.framing.advance(bytes).expect("a correct body");
-            pair.splice.parse(used as u64);
+        match pair.splice.look(head.seq, head.len) {
+            Look::Known => return true,
+            Look::Hole => return self.halt(link, pair),
+            Look::Copy => {}
+            Look::Parse(skip) => {
+                let bytes = &segment.data[skip as usize..];
+                let (mut at, mut steps) = (0, 0);
+                let mut framing = pair.splice.framing;
+                while at < bytes.len() && steps < self.plan.steps && !framing.is_done() {
+                    if framing.in_payload() {
+                        at += framing.skip((bytes.len() - at) as u64) as usize;
+                    } else {
+                        framing.step(bytes[at]);
+                        at += 1;
+                    }
+                    steps += 1;
+                    assert_eq!(framing.error(), None);
+                }
+                let whole = framing.is_done() || at == bytes.len();
+                let end = pair.splice.position(head.seq) + i64::from(head.len);
+                if !whole {
+                    self.seen.note("too many chunks");
+                }
+                if !whole && !pair.splice.may_copy(end) {
+                    return self.halt(link, pair);
+                }
+                if whole {
+                    pair.splice.framing = framing;
+                    pair.splice.parse(at as u64);
+                    return true;
+                }
+            }
         }
+        if self.random.below(1000) < self.plan.copies_lost {
+            self.seen.note("copies lost");
+            return false;
+        }
+        self.seen.note("copied");
+        let copy = (pair.splice.position(head.seq), segment.data.clone());
+        self.links[link].copies.push_back(copy);
+        pair.splice.copy(head.seq, head.len);
+        true
+    }
+
+    /// The program takes back, if it knows where the body stands. Says whether the packet may go on.
+    fn halt(&mut self, link: usize, pair: &mut Pair) -> bool {
+        if !pair.stop() {
+            return false;
+        }
+        self.seen.note("halted");
+        self.links[link].halted = true;
+        true
     }
 
     fn apply(&mut self, conn: usize, link: usize, verdict: Verdict, segment: &Segment) {
         let Link { source, receiver, .. } = self.links[link];
         let other = if source == conn { receiver } else { source };
         if verdict.events & event::ENDED != 0 {
-            self.check_end(link);
-            self.links[link].ended = true;
-            self.close_range(link);
-            if self.links[link].ticket {
-                self.links[link].ticket = false;
-                self.release(link);
-            }
+            self.ended(link);
         }
         match verdict.action {
             Action::Drop => self.seen.note("dropped"),
@@ -448,6 +505,16 @@ impl World {
             self.seen.note("drained");
             self.links[link].quiet = true;
             self.check_end(link);
+        }
+    }
+
+    pub(crate) fn ended(&mut self, link: usize) {
+        self.check_end(link);
+        self.links[link].ended = true;
+        self.close_range(link);
+        if self.links[link].ticket {
+            self.links[link].ticket = false;
+            self.release(link);
         }
     }
 
