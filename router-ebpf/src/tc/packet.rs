@@ -20,6 +20,9 @@ const ETHERNET: u32 = 14;
 const IPV4: u16 = 0x0800u16.to_be();
 const IPV6: u16 = 0x86ddu16.to_be();
 const TCP: u8 = 6;
+const HOP_BY_HOP: u8 = 0;
+/// The option that holds a length (RFC 2675).
+const JUMBO: u8 = 0xc2;
 /// Length of a TCP header without options.
 const FIXED: u32 = 20;
 /// Offset of the checksum in a TCP header.
@@ -130,7 +133,11 @@ pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool 
             if ip[9] != TCP || fragment != 0 || ip[0] >> 4 != 4 {
                 return false;
             }
-            let length = u16::from_be_bytes([ip[2], ip[3]]) as u32;
+            // An aggregate may be longer than the field can say; it is zero then.
+            let length = match u16::from_be_bytes([ip[2], ip[3]]) {
+                0 => (*skb).len.wrapping_sub(ETHERNET),
+                length => length as u32,
+            };
             let header = (ip[0] & 15) as u32 * 4;
             if header < 20 || length < header + FIXED {
                 return false;
@@ -144,15 +151,26 @@ pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool 
             segment = length - header;
         } else {
             let mut start = [0u8; 8];
-            if !load(skb, ETHERNET, &raw mut start) || start[6] != TCP || start[0] >> 4 != 6 {
+            if !load(skb, ETHERNET, &raw mut start) || start[0] >> 4 != 6 {
+                return false;
+            }
+            w.at = ETHERNET + 40;
+            let length = u16::from_be_bytes([start[4], start[5]]) as u32;
+            if start[6] == HOP_BY_HOP && length == 0 {
+                // An aggregate that is longer than the field can say: its length is in an option.
+                let mut jumbo = [0u8; 8];
+                if !load(skb, w.at, &raw mut jumbo) || jumbo[0] != TCP || jumbo[2] != JUMBO {
+                    return false;
+                }
+                w.at += 8;
+            } else if start[6] != TCP {
                 return false;
             }
             if !load(skb, ETHERNET + 8, &raw mut w.addresses) {
                 return false;
             }
-            segment = u16::from_be_bytes([start[4], start[5]]) as u32;
+            segment = if length == 0 { (*skb).len.wrapping_sub(w.at) } else { length };
             w.six = 1;
-            w.at = ETHERNET + 40;
         }
         if raw::bpf_skb_load_bytes(skb.cast(), w.at, (&raw mut w.old).cast(), FIXED) != 0 {
             return false;
@@ -455,12 +473,19 @@ unsafe fn set_length(skb: *mut __sk_buff, w: &mut Work, segment: u32) {
     // SAFETY: the helpers check the offsets.
     unsafe {
         if w.six != 0 {
-            let length = (segment as u16).to_be();
+            let extension = w.at - ETHERNET - 40;
+            if extension != 0 {
+                // No longer too long for the field: padding instead of the option.
+                let pad = [1u8, 4, 0, 0, 0, 0];
+                raw::bpf_skb_store_bytes(skb, ETHERNET + 42, (&raw const pad).cast(), 6, 0);
+            }
+            let length = ((segment + extension) as u16).to_be();
             raw::bpf_skb_store_bytes(skb, ETHERNET + 4, (&raw const length).cast(), 2, 0);
             return;
         }
         let ip = w.at - ETHERNET;
-        let old = ((w.packet.len + w.header + ip) as u16).to_be();
+        let old = w.packet.len + w.header + ip;
+        let old = if old > u16::MAX as u32 { 0 } else { (old as u16).to_be() };
         let new = ((segment + ip) as u16).to_be();
         raw::bpf_skb_store_bytes(skb, ETHERNET + 2, (&raw const new).cast(), 2, 0);
         raw::bpf_l3_csum_replace(skb, ETHERNET + 10, old as u64, new as u64, 2);

@@ -30,6 +30,15 @@ impl Loaded {
             Self::Splice(_) => "splice",
         }
     }
+
+    /// The most bytes that the peer of a new connection may have under way, if the engine needs a
+    /// limit.
+    pub const fn window(&self) -> Option<u32> {
+        match self {
+            Self::Sockmap(_) => None,
+            Self::Splice(_) => Some(splice::WINDOW),
+        }
+    }
 }
 
 /// How an engine steers.
@@ -92,8 +101,7 @@ impl Carrier {
         }
     }
 
-    /// The most that the peer of a connection that is about to be opened may have under way, in
-    /// bytes.
+    /// See [`Loaded::window`].
     pub const fn window(&self) -> Option<u32> {
         match self {
             Self::Sockmap(_) => None,

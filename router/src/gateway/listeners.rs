@@ -16,8 +16,12 @@ pub(super) struct Bound {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// Binds all addresses for all threads, or none.
-pub(super) fn bind(addresses: &[SocketAddr], threads: usize) -> anyhow::Result<Bound> {
+/// Binds all addresses for all threads, or none. `window` is that of [`socket::listen`].
+pub(super) fn bind(
+    addresses: &[SocketAddr],
+    threads: usize,
+    window: Option<u32>,
+) -> anyhow::Result<Bound> {
     let mut bound = Bound {
         per_thread: (0..threads).map(|_| Vec::new()).collect(),
         addresses: Vec::with_capacity(addresses.len()),
@@ -30,8 +34,8 @@ pub(super) fn bind(addresses: &[SocketAddr], threads: usize) -> anyhow::Result<B
         })?;
         let mut actual = address;
         for listeners in &mut bound.per_thread {
-            let listener =
-                socket::listen(actual).with_context(|| format!("cannot listen on {address}"))?;
+            let listener = socket::listen(actual, window)
+                .with_context(|| format!("cannot listen on {address}"))?;
             actual = listener.local_addr().context("a listener has no address")?;
             listeners.push(listener);
         }

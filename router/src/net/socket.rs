@@ -25,11 +25,12 @@ pub const KEEPALIVE: Duration = Duration::from_secs(45);
 const SEND_BUFFER: usize = 512 * 1024;
 
 /// Opens one of several listeners that share `address` by SO_REUSEPORT: each worker thread has its
-/// own, and the kernel spreads connections over them.
+/// own, and the kernel spreads connections over them. `window` limits how many bytes a client may
+/// have under way.
 ///
 /// # Errors
 /// When the address is not ours, or another program has it.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn listen(address: SocketAddr, window: Option<u32>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` serves IPv4 as well, on every distribution, whatever its default.
@@ -40,6 +41,9 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     // Inherited by the connections.
     socket.set_send_buffer_size(SEND_BUFFER)?;
+    if let Some(window) = window {
+        clamp_window(&socket, window)?;
+    }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())

@@ -45,8 +45,8 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How long the receiver may take to acknowledge the rest once the last byte was sent to it, and
 /// nothing moves.
 const QUIET: Duration = Duration::from_secs(30);
-/// Most bytes that an instance may have under way to the gateway. A client must be ready to take as
-/// much when it is handed over, and most offer 64 KiB at first.
+/// Most bytes that a peer may have under way to the gateway. The other peer must be ready to take as
+/// much when a body is handed over, and most offer 64 KiB at first.
 pub(crate) const WINDOW: u32 = 48 * 1024;
 
 /// How the engine steers.
