@@ -99,6 +99,11 @@ pub struct Socket {
     pub scale_peer: u8,
     /// Not zero: the socket waits for an answer of its peer, and must see the next one.
     pub asks: u32,
+    /// Not zero: the socket may believe in a larger window than its peer has, until the peer acknowledges
+    /// more than `doubt_from`.
+    pub doubt: u32,
+    /// Where the last splice ended.
+    pub doubt_from: u32,
 }
 
 /// Most bytes between what was parsed and the end of a copy, as
@@ -434,8 +439,10 @@ impl Pair {
         }
         self.splice.length = self.splice.forwarded;
         self.end();
-        if self.splice.length == 0 {
+        if self.splice.acked == self.splice.length {
+            // Nobody is left who would send the acknowledgement that ends the draining.
             self.word = word::with_mode(self.word, mode::PASS);
+            self.receiver.asks = 0;
         }
         true
     }
@@ -455,6 +462,8 @@ impl Pair {
         self.receiver.tx = self.receiver.tx.wrapping_add(carried);
         // Numbers that nobody has moved along while it lasted; from 2 GiB on they would seem to be later.
         self.receiver.next = self.splice.a.wrapping_add(carried);
+        self.receiver.doubt = 1;
+        self.receiver.doubt_from = self.receiver.next;
         self.source.own_ack = self.splice.h.wrapping_add(carried);
         self.source.own_edge = seq::shift(self.splice.h, self.splice.promised);
         self.word = word::pack(

@@ -214,6 +214,10 @@ fn for_socket(socket: &Socket, packet: &Packet, seq: u32, ack: u32, sack: Sack) 
 pub fn ingress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
     if !packet.has(flag::SYN | flag::RST) {
         observe_peer(socket, packet);
+        if packet.has(flag::ACK) && seq::before(socket.doubt_from, packet.ack) {
+            // What acknowledges something new is believed.
+            socket.doubt = 0;
+        }
     }
     let seq = packet.seq.wrapping_sub(socket.rx);
     let ack = packet.ack.wrapping_sub(socket.tx);
@@ -241,13 +245,22 @@ pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
         socket.ts_floor = value;
         Timestamps { value, echo: stamp.echo }
     });
-    let wire = Packet {
+    let mut wire = Packet {
         seq: packet.seq.wrapping_add(socket.tx),
         ack: packet.ack.wrapping_add(socket.rx),
         sack: packet.sack.shifted(socket.rx),
         timestamps,
         ..*packet
     };
+    if socket.doubt != 0
+        && wire.len != 0
+        && seq::distance(wire.seq, socket.peer_edge) < wire.len as i64
+    {
+        // Beyond what the peer takes. It is asked what that is; the socket repeats the data.
+        wire.seq = wire.seq.wrapping_sub(1);
+        wire.len = 0;
+        wire.flags &= !(flag::FIN | flag::PSH);
+    }
     observe_own(socket, &wire);
     wire
 }
@@ -752,6 +765,24 @@ mod tests {
         ingress_from_receiver(&mut pair, &ack(510, 30));
         let sent = passed(egress(&mut pair, Side::Receiver, &fin).action);
         assert_eq!((sent.seq, sent.flags), (510, flag::FIN | flag::ACK));
+    }
+
+    /// The acknowledgements that told of it went to the source.
+    #[test]
+    fn the_receivers_socket_keeps_to_a_window_that_has_become_smaller() {
+        let mut pair = live(10);
+        ingress_from_source(&mut pair, &data(100, 10, 0));
+        pair.receiver.peer_edge = 500;
+        ingress_from_receiver(&mut pair, &ack(510, 30));
+        let send = |pair: &mut Pair, len| {
+            let packet = Packet { seq: 500, ack: 70, len, flags: flag::ACK, ..Packet::default() };
+            let sent = passed(egress(pair, Side::Receiver, &packet).action);
+            (sent.seq, sent.len)
+        };
+        assert_eq!(send(&mut pair, 31), (509, 0), "asks");
+        assert_eq!(send(&mut pair, 30), (510, 30));
+        ingress_from_receiver(&mut pair, &ack(511, 0));
+        assert_eq!(send(&mut pair, 31), (510, 31), "it knows now");
     }
 
     #[test]

@@ -239,11 +239,6 @@ pub(super) fn halt(pair: &mut Pair) -> u8 {
     if !pair.stop() {
         return 0;
     }
-    if pair.splice.acked == pair.splice.length {
-        // Nobody is left who would send the acknowledgement that ends the draining.
-        pair.word = word::with_mode(pair.word, mode::PASS);
-        pair.receiver.asks = 0;
-    }
     if pair.mode() == mode::PASS { event::ENDED | event::QUIET } else { event::ENDED }
 }
 

@@ -133,6 +133,8 @@ pub(crate) struct Plan {
     pub(crate) copies_lost: u64,
     /// Most steps of the parser that a program may take in one packet.
     pub(crate) steps: usize,
+    /// Programs can deliver two packets for one.
+    pub(crate) both: bool,
     /// How many segments may travel as one.
     pub(crate) aggregate: usize,
     /// Responses go on for clients that have closed their half.
@@ -305,6 +307,7 @@ pub(crate) fn plans(kind: Kind) -> impl Strategy<Value = Plan> {
                 jitter,
                 copies_lost: if loss > 30 { 200 } else { 0 },
                 steps: if rest.2 { 40 } else { 4096 },
+                both: seed % 3 == 0,
                 aggregate: rest.1,
                 half_closed: rest.2,
                 keepalive: if kind.faults || kind.closes || kind.surplus { 3000 } else { 0 },

@@ -495,7 +495,7 @@ impl World {
             Action::Split { socket, peer, zero_window_first } => {
                 self.seen.note("split");
                 self.transmit(To::Peer(other), Self::shaped(segment, peer));
-                if zero_window_first {
+                if zero_window_first && self.plan.both {
                     self.deliver(conn, Self::shaped(segment, socket.closed_window()));
                 }
                 self.deliver(conn, Self::shaped(segment, socket));
