@@ -21,7 +21,7 @@ pub use plan::Kind;
 use plan::{Abort, Connection, Exchange, Framing};
 
 use crate::{
-    DEADLINE, Gateway, Head, Next, Peer, Upstream, bpf, eventually, process, wait::within,
+    DEADLINE, Gateway, Head, Network, Next, Peer, Upstream, bpf, eventually, process, wait::within,
 };
 
 /// Clients at once.
@@ -29,6 +29,8 @@ const CLIENTS: usize = 8;
 
 /// A connection that takes longer is worth a look: nothing in it waits for long.
 const SLOW: Duration = Duration::from_secs(8);
+/// Over bad wires it may; but soon nobody will wait any more.
+const SLOW_OVER_BAD_WIRES: Duration = Duration::from_secs(18);
 
 /// A number from the environment.
 pub fn setting(name: &str, default: u64) -> u64 {
@@ -123,10 +125,11 @@ impl Traffic {
                 }));
             }
             // Of a connection that stands still, the sockets tell most, while they are there.
-            let mut told = self.kind != Kind::Everything;
+            let mut told = false;
+            let limit = if self.kind == Kind::Everything { SLOW } else { SLOW_OVER_BAD_WIRES };
             while clients.iter().any(|client| !client.is_finished()) {
                 std::thread::park_timeout(Duration::from_millis(200));
-                let slow = |began: &Option<Instant>| began.is_some_and(|at| at.elapsed() > SLOW);
+                let slow = |began: &Option<Instant>| began.is_some_and(|at| at.elapsed() > limit);
                 if !told && under_way.lock().unwrap().iter().any(slow) {
                     told = true;
                     println!("a connection takes long:\n{}", sockets());
@@ -145,10 +148,16 @@ impl Traffic {
     }
 }
 
-/// All TCP sockets of this network namespace, as `ss` sees them.
+/// All TCP sockets of all hosts, as `ss` sees them.
 fn sockets() -> String {
-    let output = Command::new("ss").args(["-tinpoem"]).output().map(|out| out.stdout);
-    String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
+    let here = || {
+        let output = Command::new("ss").args(["-tinpoem"]).output().map(|out| out.stdout);
+        String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
+    };
+    let Some(network) = Network::current() else { return here() };
+    [("client", &network.client), ("gateway", &network.gateway), ("instance", &network.instance)]
+        .map(|(name, host)| format!("--- {name}\n{}", host.run(here)))
+        .concat()
 }
 
 /// What was done.
