@@ -61,17 +61,39 @@ impl Capture {
         Some(Self { file, stop, thread: Some(thread) })
     }
 
+    /// Stops it, and keeps it beside the tests' binaries, under a name that is printed. For whoever has to
+    /// find out.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    pub fn keep(mut self, what: &str) {
+        self.stop();
+        keep(&self.file, what);
+    }
+
+    fn stop(&mut self) {
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the thread that records");
+        }
+    }
+
     /// Stops it, with everything that has passed until now, and has it judged.
     ///
     /// # Panics
     /// When tshark fails.
     #[track_caller]
     pub fn judge(mut self) -> Verdict {
-        let _ = self.stop.shutdown(std::net::Shutdown::Both);
-        self.thread.take().expect("still running").join().expect("the thread that records");
+        self.stop();
         let packets = dissect(self.file.path());
         Verdict { file: Some(self.file), ..judge(&packets) }
     }
+}
+
+fn keep(file: &tempfile::NamedTempFile, what: &str) {
+    let kept = process::build_dir().join(format!("capture-{}-{what}.pcap", std::process::id()));
+    let _ = std::fs::copy(file.path(), &kept);
+    eprintln!("the capture is kept in {}", kept.display());
 }
 
 /// Writes what comes to a pcap file, until it is told to stop and nothing more is there.
@@ -259,10 +281,7 @@ impl Verdict {
             return;
         }
         if let Some(file) = &self.file {
-            let name = format!("capture-{}-{what}.pcap", std::process::id());
-            let kept = process::build_dir().join(name);
-            let _ = std::fs::copy(file.path(), &kept);
-            eprintln!("the capture is kept in {}", kept.display());
+            keep(file, what);
         }
         let shown = &faults[..faults.len().min(5)];
         panic!("{what}: {} faults: {shown:#?}\n{:?}", faults.len(), self.notes);

@@ -3,12 +3,15 @@
 //! at the end nothing is left.
 //!
 //! `ATALHO_SEED` repeats what is random here (not the timing); `ATALHO_SECONDS` sets how long each
-//! run takes, and with it no other limit applies: an hour is tens of thousands of exchanges.
+//! run takes, and with it no other limit applies: an hour is tens of thousands of exchanges. With
+//! `ATALHO_CAPTURE` set, a run that fails leaves captures of what passed the gateway.
 
 use std::time::Duration;
 
 use tests::{
-    Engine, Network, Setup, for_each_engine_on_loopback,
+    Engine, Network, Setup,
+    capture::Capture,
+    for_each_engine_on_loopback,
     traffic::{self, Baseline, Kind, Traffic, setting},
     wire::{Fate, Shares},
 };
@@ -22,6 +25,29 @@ struct Links {
     plain: bool,
 }
 
+/// Captures on both interfaces of the gateway, kept if the test fails.
+struct Witness(Vec<(&'static str, Capture)>);
+
+impl Witness {
+    fn of(network: &Network) -> Self {
+        if std::env::var_os("ATALHO_CAPTURE").is_none() {
+            return Self(Vec::new());
+        }
+        let links = [("client", &network.client_link.1), ("instance", &network.instance_link.0)];
+        let start =
+            |(name, link): (_, &String)| Some((name, Capture::start(&network.gateway, link)?));
+        Self(links.into_iter().filter_map(start).collect())
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        for (name, capture) in self.0.drain(..).filter(|_| std::thread::panicking()) {
+            capture.keep(name);
+        }
+    }
+}
+
 fn exchanges_over(engine: Engine, links: &Links) {
     let seed = setting("ATALHO_SEED", fastrand::u64(..));
     println!("{engine:?}: ATALHO_SEED={seed}");
@@ -30,7 +56,9 @@ fn exchanges_over(engine: Engine, links: &Links) {
         network.plain_packets();
     }
     let entered = network.enter().unwrap();
-    let wires = entered.network().unwrap().wires.as_ref().unwrap();
+    let network = entered.network().unwrap();
+    let _witness = Witness::of(network);
+    let wires = network.wires.as_ref().unwrap();
     let fleet = [traffic::instance(), traffic::instance()];
     let gateway = Setup::new(engine)
         .instances(&fleet)
