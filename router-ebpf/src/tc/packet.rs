@@ -76,6 +76,8 @@ pub(super) struct Work {
     pseudo: [u32; 10],
     new_pseudo: [u32; 10],
     options: Options,
+    /// What is left of the payload of a packet that is cut.
+    rest: [u8; REST],
     /// The packet as it came.
     pub(super) packet: Packet,
     /// As it goes on.
@@ -105,6 +107,11 @@ impl Work {
         self.at + self.header
     }
 }
+
+/// The most payload that a packet has which is cut, in bytes.
+const KEPT: u32 = 508;
+/// Room for it, for whatever its mask lets through, and for the zeros behind it.
+const REST: usize = 520;
 
 #[inline(always)]
 unsafe fn load<T>(skb: *mut __sk_buff, at: u32, to: *mut T) -> bool {
@@ -365,10 +372,9 @@ fn apply(skb: *mut __sk_buff, work: *mut Work, to: *const Packet) -> bool {
             return false;
         }
         let cut = to.len < w.packet.len;
-        if cut && to.len != 0 {
-            // Only a repetition that lies across the end; see docs/splice.md.
-            return false;
-        }
+        // Of a repetition that lies across the end, as much as any receiver takes in one segment: what is
+        // cut is no aggregate any more. The source repeats the rest.
+        let kept = if cut && to.len > KEPT { KEPT } else { to.len };
         w.new = w.old;
         if w.readdress != 0 {
             let [a, b] = w.new_ports[0].to_ne_bytes();
@@ -397,14 +403,14 @@ fn apply(skb: *mut __sk_buff, work: *mut Work, to: *const Packet) -> bool {
             i += 1;
         }
         w.pseudo[8] = (w.packet.len + header).to_be();
-        w.new_pseudo[8] = (to.len + header).to_be();
+        w.new_pseudo[8] = (kept + header).to_be();
 
         let complete = !cut || is_partial(w);
         if cut {
-            if raw::bpf_skb_change_tail(skb, w.at + header, 0) != 0 {
+            if raw::bpf_skb_change_tail(skb, w.at + header + kept, 0) != 0 {
                 return false;
             }
-            set_length(skb, w, header);
+            set_length(skb, w, header + kept);
         }
         let head = bounded(header);
         if head < FIXED {
@@ -418,6 +424,7 @@ fn apply(skb: *mut __sk_buff, work: *mut Work, to: *const Packet) -> bool {
             let sum =
                 raw::bpf_csum_diff(core::ptr::null_mut(), 0, (&raw mut w.new).cast(), head, sum)
                     as u32;
+            let Some(sum) = with_payload(skb, w, kept, sum) else { return false };
             let [a, b] = (!fold(sum)).to_ne_bytes();
             w.new[16] = a;
             w.new[17] = b;
@@ -459,6 +466,35 @@ fn is_partial(w: &mut Work) -> bool {
 fn sum(words: *mut [u32; 10], bytes: u32, seed: u32) -> u32 {
     // SAFETY: 36 bytes are within the words.
     unsafe { raw::bpf_csum_diff(core::ptr::null_mut(), 0, words.cast(), bytes, seed) as u32 }
+}
+
+/// Adds what is left of the payload, [`KEPT`] bytes at most.
+#[inline(always)]
+unsafe fn with_payload(skb: *mut __sk_buff, w: &mut Work, kept: u32, sum: u32) -> Option<u32> {
+    if kept == 0 {
+        return Some(sum);
+    }
+    // SAFETY: the rest has room for what the masks let through, and for the zeros behind it.
+    unsafe {
+        let mut length = kept as u64;
+        core::arch::asm!("{r} &= 511", r = inout(reg) length, options(nomem, nostack));
+        if length == 0 {
+            return None;
+        }
+        let rest = (&raw mut w.rest).cast::<u8>();
+        let at = w.at + w.header;
+        if raw::bpf_skb_load_bytes(skb.cast(), at, rest.cast(), length as u32) != 0 {
+            return None;
+        }
+        // Whole words are added.
+        let behind = rest.wrapping_add(length as usize);
+        *behind = 0;
+        *behind.wrapping_add(1) = 0;
+        *behind.wrapping_add(2) = 0;
+        let mut words = length + 3;
+        core::arch::asm!("{r} &= 508", r = inout(reg) words, options(nomem, nostack));
+        Some(raw::bpf_csum_diff(core::ptr::null_mut(), 0, rest.cast(), words as u32, sum) as u32)
+    }
 }
 
 #[inline(always)]
