@@ -42,10 +42,12 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                     drop(lock);
                     return answer::FAILED;
                 };
-                if (*source).role == role::SOURCE && (*source).stop == stop::NONE {
-                    (*source).stop = stop::ASKED;
-                }
                 if (*source).role == role::SOURCE {
+                    // The end may have come first.
+                    let live = (*source).pair.mode() == mode::LIVE;
+                    if live && (*source).stop == stop::NONE {
+                        (*source).stop = stop::ASKED;
+                    }
                     carry::halt(&mut (*source).pair);
                 }
                 drop(pair_lock);
