@@ -75,8 +75,10 @@ impl Member {
             return Err(Decline::Family);
         }
         let (from, to) = (&self.info, &target.info);
-        // Blocks of the target reach the source: not without its consent.
-        if from.timestamps != to.timestamps || from.ecn != to.ecn || to.sack && !from.sack {
+        // Blocks of the target reach the source: not without its consent. Marks of congestion on the
+        // source's packets reach the target, which must know of them.
+        let unknown = to.sack && !from.sack || from.ecn && !to.ecn;
+        if from.timestamps != to.timestamps || unknown {
             return Err(Decline::Options);
         }
         let headers = if to.path == 0 {

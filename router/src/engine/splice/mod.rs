@@ -22,7 +22,7 @@ use router_ebpf::{
     framing::Framing,
     splice::{
         layout::{Command, Event, answer, ask, stop},
-        state::{UNKNOWN, mode},
+        state::{UNKNOWN, UNTIL_CLOSE, mode},
     },
 };
 use tokio::{
@@ -222,7 +222,11 @@ impl Splice {
             h: h.wrapping_add(from.stream.bytes_read() as u32),
             a: a.wrapping_add(to.stream.bytes_written() as u32),
             generation,
-            length: if framing.is_length() { framing.remaining } else { UNKNOWN },
+            length: match framing {
+                framing if framing.is_length() => framing.remaining,
+                framing if framing.is_until_close() => UNTIL_CLOSE,
+                _ => UNKNOWN,
+            },
             most: most.min(i64::MAX as u64),
             ticket: release.map_or(0, |slot| u64::from(slot) + 1),
             framing: *framing,
