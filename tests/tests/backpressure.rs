@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::{
-    Peer, Setup, Upstream, chunked, for_each_engine,
+    Engine, Peer, Setup, Upstream, chunked, for_each_engine,
     message::{CHUNKED_HEAD, chat, request, response},
     payload,
 };
@@ -78,7 +78,11 @@ for_each_engine! {
         payload::assert_same("upload", &instance.request_body(&head), &body);
         instance.send(response(200, "got it"));
         assert_eq!(sender.join().unwrap().response().payload(), b"got it");
-        gateway.expect_carried_unless("request", "window");
+        if engine != Engine::Splice {
+            // That one waits until the instance has acknowledged what the client may send: a client
+            // that is ahead all the time leaves no such moment.
+            gateway.expect_carried("request");
+        }
         gateway.expect_idle();
     }
 

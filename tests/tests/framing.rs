@@ -282,7 +282,8 @@ for_each_engine_and_network! {
             instance.send(response(200, "b"));
             assert_eq!(client.response().payload(), b"b");
         }
-        gateway.expect_carried("request");
+        // A client that is ahead all the time may leave no moment for it.
+        gateway.expect_carried_unless("request", "unread");
         gateway.expect_idle();
     }
 

@@ -41,7 +41,9 @@ impl Attempts {
     pub fn note(&mut self, end: &SteerEnd, copier: &Copier, carried: u64) {
         self.after = copier.bytes() + 1;
         match end {
-            SteerEnd::Declined(Decline::Unread | Decline::Window | Decline::SendQueue) => {}
+            SteerEnd::Declined(
+                Decline::Unread | Decline::Window | Decline::SendQueue | Decline::Unknown,
+            ) => {}
             SteerEnd::Declined(_)
             | SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
                 self.give_up();

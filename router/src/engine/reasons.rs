@@ -31,6 +31,7 @@ impl Decline {
             Self::Segments => "segments",
             Self::Window => "window",
             Self::SendQueue => "send_queue",
+            Self::Unknown => "unknown",
         }
     }
 }

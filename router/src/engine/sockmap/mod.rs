@@ -147,6 +147,8 @@ pub enum Decline {
     Window,
     /// The source has not acknowledged everything that was sent to it: try again later.
     SendQueue,
+    /// One of the sockets has not sent a packet since the engine knows it: try again later.
+    Unknown,
 }
 
 /// Why a steering wait ended.

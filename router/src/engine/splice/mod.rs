@@ -4,6 +4,8 @@
 //! docs/splice.md describes the states of a pair and what the programs do with each packet.
 
 mod member;
+#[cfg(test)]
+mod tests;
 
 use std::{
     cell::{Cell, RefCell},
@@ -236,7 +238,7 @@ impl Splice {
             Ok(answer::DONE) => {}
             Ok(answer::BEHIND) => return Err(Decline::Unread),
             Ok(answer::WINDOW) => return Err(Decline::Window),
-            Ok(answer::UNKNOWN) => return Err(Decline::NotEstablished),
+            Ok(answer::UNKNOWN) => return Err(Decline::Unknown),
             Ok(_) | Err(_) => return Err(Decline::System),
         }
         source.note_moved();

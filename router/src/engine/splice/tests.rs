@@ -1,0 +1,277 @@
+//! Real bytes through real sockets and the real programs, on loopback.
+
+use std::{
+    future::{Future, poll_fn},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::LocalSet,
+};
+
+use super::*;
+use crate::{
+    kernel::splice::Options,
+    net::{Stream, socket},
+};
+
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The programs, loaded once for all tests; or why the tests are skipped. In CI nothing may be
+/// skipped.
+fn programs() -> Option<Arc<Programs>> {
+    static PROGRAMS: OnceLock<Result<Arc<Programs>, String>> = OnceLock::new();
+    let loaded = PROGRAMS.get_or_init(|| {
+        Programs::load(&Options { connections: 4096, counters: 64 })
+            .map_err(|error| error.to_string())
+    });
+    match loaded {
+        Ok(programs) => Some(Arc::clone(programs)),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Runs a test with an engine of its own.
+fn with_engine<F: Future<Output = ()>>(test: impl FnOnce(Splice) -> F) {
+    static WORKER: AtomicU32 = AtomicU32::new(0);
+    let Some(programs) = programs() else { return };
+    let worker = WORKER.fetch_add(1, SeqCst);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async move {
+        let watch = HangupWatch::new().unwrap();
+        let engine = Splice::new(programs, watch.clone(), worker, Settings::default()).unwrap();
+        tokio::task::spawn_local(watch.drive());
+        tokio::task::spawn_local(engine.clone().drive());
+        tokio::time::timeout(Duration::from_secs(120), test(engine)).await.expect("a test hangs");
+    });
+}
+
+/// A client's connection and one to an instance, with their far ends, known to the programs.
+struct Pairs {
+    a: Conn,
+    client: TcpStream,
+    b: Conn,
+    instance: TcpStream,
+}
+
+impl Pairs {
+    async fn open(engine: &Splice) -> Self {
+        let listener = socket::listen("127.0.0.1:0".parse().unwrap(), Some(WINDOW)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
+        let (near, _) = listener.accept().await.unwrap();
+        let mut a = Conn::new(Stream::new(near.into_std().unwrap()).unwrap());
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut b = Conn::new(socket::connect(&[address], IDLE, Some(WINDOW)).await.unwrap());
+        let (instance, _) = listener.accept().await.unwrap();
+        client.set_nodelay(true).unwrap();
+        instance.set_nodelay(true).unwrap();
+        engine.register(&mut a, false);
+        engine.register(&mut b, true);
+        let mut pairs = Self { a, client, b, instance };
+        // What a request and the head of its response are.
+        pairs.echo().await;
+        pairs
+    }
+
+    /// A few bytes each way, through the sockets.
+    async fn echo(&mut self) {
+        for (near, far) in [(&mut self.a, &mut self.client), (&mut self.b, &mut self.instance)] {
+            far.write_all(b"to").await.unwrap();
+            fill(near, 2).await;
+            assert_eq!(&near.input[..], b"to");
+            near.input.clear();
+            near.stream.write_all(b"from").await.unwrap();
+            let mut got = [0; 4];
+            far.read_exact(&mut got).await.unwrap();
+            assert_eq!(&got, b"from");
+        }
+    }
+}
+
+async fn fill(conn: &mut Conn, length: usize) {
+    while conn.input.len() < length {
+        assert!(poll_fn(|cx| conn.poll_fill(cx, length)).await.unwrap() > 0, "an early end");
+    }
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+fn chunked(payload: &[u8], size: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    for chunk in payload.chunks(size) {
+        body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        body.extend_from_slice(chunk);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"0\r\n\r\n");
+    body
+}
+
+/// What a relay does with a body: steers, and carries on in user space when that is not possible.
+async fn relay(engine: &Splice, from: &mut Conn, to: &mut Conn, mut framing: Framing) -> u64 {
+    let mut carried = 0;
+    while !framing.is_done() {
+        if from.input.is_empty() {
+            let steered = engine.steer(from, to, &mut framing, None, IDLE, false).await;
+            carried += steered.bytes;
+            match steered.end {
+                SteerEnd::Ended => break,
+                SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {}
+                end => panic!("{end:?}"),
+            }
+        }
+        if from.input.is_empty() {
+            assert!(poll_fn(|cx| from.poll_fill(cx, 64 * 1024)).await.unwrap() > 0, "an early end");
+        }
+        let n = framing.advance(&from.input).unwrap();
+        let bytes = from.input.split_to(n);
+        to.stream.write_all(&bytes).await.unwrap();
+    }
+    carried
+}
+
+#[test]
+fn many_bodies_both_ways_on_the_same_connections() {
+    with_engine(|engine| async move {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
+        let mut carried = 0;
+        for round in 0..60 {
+            let payload = pattern(round, rng.usize(1..300_000));
+            let (body, framing) = if rng.bool() {
+                let body = chunked(&payload, rng.usize(1..20_000));
+                (body, Framing::chunked())
+            } else {
+                let framing = Framing::length(payload.len() as u64);
+                (payload, framing)
+            };
+            let up = rng.u8(..) < 80;
+            let (from, to, source, target) = if up {
+                (&mut a, &mut b, &mut client, &mut instance)
+            } else {
+                (&mut b, &mut a, &mut instance, &mut client)
+            };
+            let most = rng.usize(1..100_000);
+            let send = async {
+                for part in body.chunks(most) {
+                    source.write_all(part).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            };
+            let mut got = vec![0; body.len()];
+            let receive = target.read_exact(&mut got);
+            let (n, (), received) = tokio::join!(relay(&engine, from, to, framing), send, receive);
+            received.unwrap();
+            carried += n;
+            assert!(got == body, "round {round}");
+        }
+        assert!(carried > 0);
+        println!("the kernel carried {carried} bytes");
+        let mut pairs = Pairs { a, client, b, instance };
+        pairs.echo().await;
+    });
+}
+
+#[test]
+fn the_counter_is_released_with_the_last_byte() {
+    with_engine(|engine| async move {
+        let mut pairs = Pairs::open(&engine).await;
+        let programs = engine.inner.programs.clone();
+        programs.counter(5).store(1, SeqCst);
+        let Pairs { a, client, b, instance } = &mut pairs;
+        let mut framing = Framing::length(10);
+        let steering = engine.steer(b, a, &mut framing, Some(5), IDLE, false);
+        let far = async {
+            instance.write_all(b"0123456789").await.unwrap();
+            let mut got = [0; 10];
+            client.read_exact(&mut got).await.unwrap();
+            // The answer is complete, and the instance is free, whatever user space does.
+            assert_eq!(programs.counter(5).load(SeqCst), 0);
+            got
+        };
+        let (steered, got) = tokio::join!(steering, far);
+        assert_eq!(steered, Steered { bytes: 10, released: true, end: SteerEnd::Ended });
+        assert_eq!(&got, b"0123456789");
+        assert!(framing.is_done());
+    });
+}
+
+#[test]
+fn a_dropped_future_resets_both_and_leaves_the_counter() {
+    with_engine(|engine| async move {
+        let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
+        let programs = engine.inner.programs.clone();
+        programs.counter(6).store(1, SeqCst);
+        let mut framing = Framing::length(1000);
+        {
+            let mut steering =
+                Box::pin(engine.steer(&mut b, &mut a, &mut framing, Some(6), IDLE, false));
+            let far = async {
+                instance.write_all(b"some").await.unwrap();
+                let mut got = [0; 4];
+                client.read_exact(&mut got).await.unwrap();
+                got
+            };
+            tokio::select! {
+                end = &mut steering => panic!("{end:?}"),
+                got = far => assert_eq!(&got, b"some"),
+            }
+        }
+        assert_eq!(programs.counter(6).load(SeqCst), 1);
+        drop((a, b));
+        for far in [&mut client, &mut instance] {
+            let error = far.read(&mut [0; 16]).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+        assert_eq!(programs.in_use(), 0, "connections that were reset leave nothing behind");
+    });
+}
+
+#[test]
+fn hang_ups_of_either_side_are_seen() {
+    with_engine(|engine| async move {
+        // The receiver closes.
+        let Pairs { mut a, client, mut b, mut instance } = Pairs::open(&engine).await;
+        let mut framing = Framing::length(1000);
+        instance.write_all(b"some").await.unwrap();
+        let steering = engine.steer(&mut b, &mut a, &mut framing, None, IDLE, false);
+        let (steered, ()) = tokio::join!(steering, async { drop(client) });
+        assert!(matches!(steered.end, SteerEnd::TargetGone | SteerEnd::Declined(Decline::Unread)));
+        drop((a, b));
+
+        // The source is reset.
+        let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
+        let mut framing = Framing::length(1000);
+        let steering = engine.steer(&mut b, &mut a, &mut framing, None, IDLE, false);
+        let far = async {
+            instance.write_all(b"some").await.unwrap();
+            let mut got = [0; 4];
+            client.read_exact(&mut got).await.unwrap();
+            socket2::SockRef::from(&instance).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(instance);
+        };
+        let (steered, ()) = tokio::join!(steering, far);
+        assert_eq!(steered.end, SteerEnd::SourceBroken);
+        drop((a, b));
+        let error = client.read(&mut [0; 16]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "it is not a complete answer");
+    });
+}
