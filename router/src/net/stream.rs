@@ -5,6 +5,7 @@
 //! over `AsyncFd`.
 
 use std::{
+    cell::Cell,
     io::{self, IoSlice, Read, Write},
     net::{SocketAddr, TcpStream},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
@@ -25,6 +26,8 @@ pub struct Stream {
     read: u64,
     /// Stream bytes that this process has written.
     written: u64,
+    /// Whether closing is to reset the connection.
+    aborts: Cell<bool>,
 }
 
 impl Stream {
@@ -37,7 +40,7 @@ impl Stream {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         let io = register(socket, true)?;
-        Ok(Self { io: Some(io), reading: true, read: 0, written: 0 })
+        Ok(Self { io: Some(io), reading: true, read: 0, written: 0, aborts: Cell::new(false) })
     }
 
     /// Waits until a connection that was begun is established.
@@ -208,9 +211,16 @@ impl Stream {
     /// Makes the close that follows a reset (RST), so that the peer cannot take what it has got for
     /// a complete message.
     pub fn abort_on_close(&self) {
+        self.aborts.set(true);
+        self.reset_on_close(true);
+    }
+
+    /// Makes a close by the kernel reset the connection, as when the process is killed, or not. An
+    /// orderly close must take it back.
+    pub fn reset_on_close(&self, reset: bool) {
         let socket = socket2::SockRef::from(self.io().get_ref());
         // A failure means that the socket is already broken, which the peer sees as well.
-        let _ = socket.set_linger(Some(std::time::Duration::ZERO));
+        let _ = socket.set_linger(reset.then_some(std::time::Duration::ZERO));
     }
 
     /// Closes our sending side.
@@ -264,6 +274,8 @@ impl Drop for Conn {
         let incomplete = self.splice.as_ref().is_some_and(|member| member.is_broken());
         if incomplete || self.sockmap.is_some() && unread(&mut self.stream) {
             self.stream.abort_on_close();
+        } else if self.splice.is_some() && !self.stream.aborts.get() {
+            self.stream.reset_on_close(false);
         }
     }
 }

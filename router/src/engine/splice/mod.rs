@@ -127,6 +127,11 @@ impl Splice {
     pub fn register(&self, conn: &mut Conn, connected: bool) {
         if conn.splice.is_none() {
             conn.splice = Member::new(&self.inner.programs, conn, self.inner.worker, connected);
+            if conn.splice.is_some() {
+                // A FIN would have no number while packets pass the sockets by. When the process is
+                // killed, the kernel closes them.
+                conn.stream.reset_on_close(true);
+            }
         }
     }
 
