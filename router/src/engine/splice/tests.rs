@@ -231,6 +231,8 @@ fn a_dropped_future_resets_both_and_leaves_the_counter() {
                 got
             };
             tokio::select! {
+                // The steering begins first.
+                biased;
                 end = &mut steering => panic!("{end:?}"),
                 got = far => assert_eq!(&got, b"some"),
             }
