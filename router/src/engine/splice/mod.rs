@@ -38,7 +38,7 @@ use super::{
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, Programs},
+    kernel::splice::{Entry, Programs, SWEEP},
     net::{Conn, HangupWatch, Side, Watched},
 };
 
@@ -107,8 +107,16 @@ impl Splice {
         let events = events.ok_or_else(|| io::Error::other("the events have a driver already"))?;
         // SAFETY: the queue owns an open descriptor for as long as it lives.
         let mut events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }?;
+        let mut sweeps = tokio::time::interval(SWEEP);
+        sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let mut guard = events.readable_mut().await?;
+            let mut guard = tokio::select! {
+                guard = events.readable_mut() => guard?,
+                _ = sweeps.tick() => {
+                    self.inner.programs.sweep_closed();
+                    continue;
+                }
+            };
             let queue = guard.get_inner_mut();
             while let Some(item) = queue.next() {
                 let Some(event) = parse(&item) else { continue };

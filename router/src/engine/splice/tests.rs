@@ -2,10 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
+    sync::atomic::Ordering::SeqCst,
 };
 
 use tokio::{
@@ -22,16 +19,10 @@ use crate::{
 
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The programs, loaded once for all tests; or why the tests are skipped. In CI nothing may be
-/// skipped.
+/// The programs, for one test alone; or why it is skipped. In CI nothing may be skipped.
 fn programs() -> Option<Arc<Programs>> {
-    static PROGRAMS: OnceLock<Result<Arc<Programs>, String>> = OnceLock::new();
-    let loaded = PROGRAMS.get_or_init(|| {
-        Programs::load(&Options { connections: 4096, counters: 64 })
-            .map_err(|error| error.to_string())
-    });
-    match loaded {
-        Ok(programs) => Some(Arc::clone(programs)),
+    match Programs::load(&Options { connections: 64, counters: 64 }) {
+        Ok(programs) => Some(programs),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
             println!("skipped: {error}");
@@ -42,13 +33,11 @@ fn programs() -> Option<Arc<Programs>> {
 
 /// Runs a test with an engine of its own.
 fn with_engine<F: Future<Output = ()>>(test: impl FnOnce(Splice) -> F) {
-    static WORKER: AtomicU32 = AtomicU32::new(0);
     let Some(programs) = programs() else { return };
-    let worker = WORKER.fetch_add(1, SeqCst);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async move {
         let watch = HangupWatch::new().unwrap();
-        let engine = Splice::new(programs, watch.clone(), worker, Settings::default()).unwrap();
+        let engine = Splice::new(programs, watch.clone(), 0, Settings::default()).unwrap();
         tokio::task::spawn_local(watch.drive());
         tokio::task::spawn_local(engine.clone().drive());
         tokio::time::timeout(Duration::from_secs(120), test(engine)).await.expect("a test hangs");

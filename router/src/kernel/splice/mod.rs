@@ -38,8 +38,11 @@ use super::{
 /// How long the entry of a closed connection stays whose socket may still be there, in FIN_WAIT_2 and
 /// TIME_WAIT: 60 seconds each.
 const LINGER: Duration = Duration::from_secs(125);
-/// The same where the peer closed first: its socket only waits for the last acknowledgement.
-const LINGER_PASSIVE: Duration = Duration::from_secs(10);
+/// The same once the peer has closed as well: what is left is to answer when it repeats its FIN, which
+/// it would do several times in this time.
+const LINGER_BOTH: Duration = Duration::from_secs(8);
+/// Between two looks at the entries of closed connections.
+pub(crate) const SWEEP: Duration = Duration::from_secs(2);
 
 /// How much the programs may hold.
 #[derive(Clone, Copy, Debug)]
@@ -68,11 +71,14 @@ pub struct Programs {
     in_flight: Mapping<InFlight>,
     counters: u32,
     used: Directions,
-    /// Entries of closed connections, by when they end.
-    closed: Mutex<BTreeMap<(Instant, u32), Flow>>,
+    /// Entries of closed connections, by when they are looked at again.
+    closed: Mutex<Closed>,
     attached: Vec<String>,
     skipped: Vec<(String, String)>,
 }
+
+/// See [`Programs::closed`]: by time and index, the flow and when it ends at the latest.
+type Closed = BTreeMap<(Instant, u32), (Flow, Instant)>;
 
 impl std::fmt::Debug for Programs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -226,21 +232,29 @@ impl Programs {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if waits {
             let _ = self.command(&Command { what: ask::CLOSED, source: index, ..Self::nothing() });
-            let passive = entry.flags() & flag::FIN != 0;
-            let time = if passive { LINGER_PASSIVE } else { LINGER };
-            closed.insert((now + time, index), entry.flow());
+            closed.insert((now + LINGER_BOTH, index), (entry.flow(), now + LINGER));
         } else {
             self.remove(index, &entry.flow(), now);
         }
         self.sweep(&mut closed, now);
     }
 
-    fn sweep(&self, closed: &mut BTreeMap<(Instant, u32), Flow>, now: Instant) {
+    /// Removes the entries of closed connections whose sockets are gone.
+    pub(crate) fn sweep_closed(&self) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sweep(&mut closed, Instant::now());
+    }
+
+    fn sweep(&self, closed: &mut Closed, now: Instant) {
         while let Some(first) = closed.first_entry()
             && first.key().0 <= now
         {
-            let ((_, index), flow) = first.remove_entry();
-            self.remove(index, &flow, now);
+            let ((_, index), (flow, end)) = first.remove_entry();
+            if self.entry(index).flags() & flag::FIN != 0 || end <= now {
+                self.remove(index, &flow, now);
+            } else {
+                closed.insert((now + LINGER_BOTH, index), (flow, end));
+            }
         }
     }
 
