@@ -99,7 +99,10 @@ pub fn splice(programs: &Arc<Programs>) -> Result<Duration, Failure> {
         tokio::task::spawn_local(engine.clone().drive());
         splice_steps(&engine).await
     };
-    within_limit(steps)
+    let result = within_limit(steps);
+    // Both ends of the connections are gone.
+    programs.forget_closed();
+    result
 }
 
 async fn splice_steps(engine: &Carrier) -> Result<(), Failure> {
@@ -451,6 +454,7 @@ mod tests {
                 for _ in 0..5 {
                     let took = splice(&programs).expect("the engine works");
                     println!("took {took:?}");
+                    assert_eq!(programs.in_use(), 0);
                 }
             }
             Err(error) => {

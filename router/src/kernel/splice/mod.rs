@@ -245,6 +245,15 @@ impl Programs {
         self.sweep(&mut closed, Instant::now());
     }
 
+    /// Removes the entries of all closed connections, whose peers are known to need them no more.
+    pub(crate) fn forget_closed(&self) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        for ((_, index), (flow, _)) in std::mem::take(&mut *closed) {
+            self.remove(index, &flow, now);
+        }
+    }
+
     fn sweep(&self, closed: &mut Closed, now: Instant) {
         while let Some(first) = closed.first_entry()
             && first.key().0 <= now
