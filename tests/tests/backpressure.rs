@@ -134,7 +134,10 @@ for_each_engine! {
         }
         payload::assert_same("drips", &got, &flood);
         sender.join().unwrap();
-        gateway.expect_carried_unless("response", "window");
+        if engine != Engine::Splice {
+            // The client's window is smaller than what the instance was promised.
+            gateway.expect_carried("response");
+        }
         gateway.expect_idle();
     }
 
