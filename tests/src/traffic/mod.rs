@@ -293,7 +293,7 @@ impl Baseline {
         if left() <= STRAGGLERS {
             return;
         }
-        std::thread::park_timeout(LINGER);
+        std::thread::sleep(LINGER);
         // The gateway looks for what has lingered long enough when connections come and go.
         gateway.ask(crate::message::request("GET", "/late", ""));
         eventually("nothing lingers any more", || left() <= STRAGGLERS);
