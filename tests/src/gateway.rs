@@ -290,16 +290,20 @@ impl Gateway {
         }
     }
 
-    /// As [`Gateway::expect_carried`]; but where `splice` may have to refuse for a reason that lies in
-    /// the peers (it can only carry to a client whose window is as large as what the instance has been
-    /// promised), having refused for that reason is enough.
+    /// As [`Gateway::expect_carried`]; but where an engine may have to refuse for a reason that lies in
+    /// the peers, having refused for that reason is enough. `splice` can only carry to a client whose
+    /// window is as large as what the instance has been promised; and whatever an instance sends
+    /// before the hand-over is `unread`.
     ///
     /// # Panics
     /// When it has neither carried nor refused.
     #[track_caller]
-    pub fn expect_carried_unless(&self, direction: &str, reason: &str) {
-        let labels = [("engine", self.engine.name()), ("reason", reason)];
-        if self.engine != Engine::Splice || self.metric("atalho_fallbacks_total", &labels) == 0.0 {
+    pub fn expect_carried_unless(&self, direction: &str, excuses: &[(Engine, &str)]) {
+        let refused = |(engine, reason): &(Engine, &str)| {
+            let labels = [("engine", engine.name()), ("reason", *reason)];
+            *engine == self.engine && self.metric("atalho_fallbacks_total", &labels) > 0.0
+        };
+        if !excuses.iter().any(refused) {
             self.expect_carried(direction);
         }
     }

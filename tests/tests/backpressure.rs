@@ -134,10 +134,11 @@ for_each_engine! {
         }
         payload::assert_same("drips", &got, &flood);
         sender.join().unwrap();
-        if engine != Engine::Splice {
-            // The client's window is smaller than what the instance was promised.
-            gateway.expect_carried("response");
-        }
+        // The flood may come before the hand-over, and leaves no moment for one then; and the client's
+        // window is smaller than what the instance was promised.
+        let excuses =
+            [(Engine::Sockmap, "unread"), (Engine::Splice, "unread"), (Engine::Splice, "window")];
+        gateway.expect_carried_unless("response", &excuses);
         gateway.expect_idle();
     }
 

@@ -263,7 +263,7 @@ impl Baseline {
     }
 
     /// Waits until the gateway holds no more again: no request in flight, no connection, no
-    /// descriptor, no entry of a map. (But see [`LINGERING`].)
+    /// descriptor, no entry of a map. (But see `LINGERING`.)
     ///
     /// # Panics
     /// When something stays, or requests and outcomes do not add up.
