@@ -1,6 +1,7 @@
 //! What carries body bytes: `userspace` everywhere, `sockmap` where the kernel can and it pays.
 
 mod carrier;
+mod events;
 pub mod policy;
 mod reasons;
 pub mod selftest;

@@ -8,29 +8,19 @@ mod member;
 mod tests;
 
 use std::{
-    cell::RefCell,
     io,
-    mem::MaybeUninit,
     rc::Rc,
     sync::{Arc, atomic::Ordering::SeqCst},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use aya::maps::{MapData, RingBuf};
-use hashbrown::HashMap;
-use router_ebpf::{
-    framing::Framing,
-    layout::{Event, stop},
-};
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::{Instant, Sleep},
-};
+use router_ebpf::{framing::Framing, layout::stop};
+use tokio::time::{Instant, Sleep};
 
 pub use self::member::Membership;
 use self::member::NoSource;
-use super::tcp;
+use super::{events::Events, tcp};
 use crate::{
     kernel::{Body, Direction, Kernel, Report},
     net::{Conn, HangupWatch, Side, Watched},
@@ -67,10 +57,7 @@ struct Inner {
     watch: HangupWatch,
     worker: u32,
     settings: Settings,
-    /// Taken by [`Sockmap::drive`].
-    events: RefCell<Option<RingBuf<MapData>>>,
-    /// Who waits for a direction's event.
-    wakers: RefCell<HashMap<u32, Waker>>,
+    events: Events,
 }
 
 /// What became of a steered body.
@@ -170,9 +157,8 @@ impl Sockmap {
         worker: u32,
         settings: Settings,
     ) -> io::Result<Self> {
-        let events = RefCell::new(Some(kernel.open_events(worker)?));
-        let wakers = RefCell::new(HashMap::new());
-        Ok(Self { inner: Rc::new(Inner { kernel, watch, worker, settings, events, wakers }) })
+        let events = Events::new(kernel.open_events(worker)?);
+        Ok(Self { inner: Rc::new(Inner { kernel, watch, worker, settings, events }) })
     }
 
     /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
@@ -180,21 +166,7 @@ impl Sockmap {
     /// # Errors
     /// When the queue of events cannot be polled.
     pub async fn drive(self) -> io::Result<()> {
-        let events = self.inner.events.borrow_mut().take();
-        let events = events.ok_or_else(|| io::Error::other("the events have a driver already"))?;
-        // SAFETY: the queue owns an open descriptor for as long as it lives.
-        let mut events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }?;
-        loop {
-            let mut guard = events.readable_mut().await?;
-            let queue = guard.get_inner_mut();
-            while let Some(item) = queue.next() {
-                let Some(event) = parse(&item) else { continue };
-                if let Some(waker) = self.inner.wakers.borrow_mut().remove(&event.direction) {
-                    waker.wake();
-                }
-            }
-            guard.clear_ready();
-        }
+        self.inner.events.drive().await
     }
 
     /// Lets the kernel carry bytes from `from` to `to` until the body ends or something else happens.
@@ -352,7 +324,7 @@ impl HandedOver<'_> {
         watch_target: bool,
         mut timer: std::pin::Pin<&mut Sleep>,
     ) -> Poll<Woken> {
-        self.inner.wakers.borrow_mut().insert(self.index, cx.waker().clone());
+        self.inner.events.wait(self.index, cx);
         // After the waker is in place, so that an event in between is not lost.
         if !self.direction.redirects() {
             return Poll::Ready(Woken::Stopped);
@@ -387,7 +359,7 @@ impl HandedOver<'_> {
 
 impl Drop for HandedOver<'_> {
     fn drop(&mut self) {
-        self.inner.wakers.borrow_mut().remove(&self.index);
+        self.inner.events.forget(self.index);
         if !self.armed {
             return;
         }
@@ -422,17 +394,5 @@ fn ending(woken: &Woken, report: &Report) -> SteerEnd {
         (Woken::TargetReadable, None) => SteerEnd::HandedBack(HandBack::TargetReadable),
         // The program always says why it stopped.
         (Woken::Idle | Woken::Stopped, None) => SteerEnd::Idle,
-    }
-}
-
-fn parse(bytes: &[u8]) -> Option<Event> {
-    if bytes.len() != size_of::<Event>() {
-        return None;
-    }
-    let mut event = MaybeUninit::<Event>::uninit();
-    // SAFETY: as many bytes as an event has, and any bytes make an event.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), event.as_mut_ptr().cast(), bytes.len());
-        Some(event.assume_init())
     }
 }

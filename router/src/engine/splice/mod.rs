@@ -8,32 +8,27 @@ mod member;
 mod tests;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     io,
-    mem::MaybeUninit,
     pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::Ordering::SeqCst},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use aya::maps::{MapData, RingBuf};
-use hashbrown::HashMap;
 use router_ebpf::{
     framing::Framing,
     splice::{
-        layout::{Command, Event, answer, ask, stop},
+        layout::{Command, answer, ask, stop},
         state::{UNKNOWN, UNTIL_CLOSE, mode},
     },
 };
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::{Instant, Sleep},
-};
+use tokio::time::{Instant, Sleep};
 
 pub use self::member::Member;
 use super::{
+    events::Events,
     sockmap::{Decline, HandBack, SteerEnd, Steered},
     tcp,
 };
@@ -69,10 +64,7 @@ struct Inner {
     watch: HangupWatch,
     worker: u32,
     settings: Settings,
-    /// Taken by [`Splice::drive`].
-    events: RefCell<Option<RingBuf<MapData>>>,
-    /// Who waits for events of a source.
-    wakers: RefCell<HashMap<u32, Waker>>,
+    events: Events,
 }
 
 /// Why a wait for a pair ended.
@@ -93,9 +85,8 @@ impl Splice {
         worker: u32,
         settings: Settings,
     ) -> io::Result<Self> {
-        let events = RefCell::new(Some(programs.open_events(worker)?));
-        let wakers = RefCell::new(HashMap::new());
-        Ok(Self { inner: Rc::new(Inner { programs, watch, worker, settings, events, wakers }) })
+        let events = Events::new(programs.open_events(worker)?);
+        Ok(Self { inner: Rc::new(Inner { programs, watch, worker, settings, events }) })
     }
 
     /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
@@ -103,28 +94,17 @@ impl Splice {
     /// # Errors
     /// When the queue of events cannot be polled.
     pub async fn drive(self) -> io::Result<()> {
-        let events = self.inner.events.borrow_mut().take();
-        let events = events.ok_or_else(|| io::Error::other("the events have a driver already"))?;
-        // SAFETY: the queue owns an open descriptor for as long as it lives.
-        let mut events = unsafe { AsyncFd::register_with_interest(events, Interest::READABLE) }?;
-        let mut sweeps = tokio::time::interval(SWEEP);
-        sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            let mut guard = tokio::select! {
-                guard = events.readable_mut() => guard?,
-                _ = sweeps.tick() => {
-                    self.inner.programs.sweep_closed();
-                    continue;
-                }
-            };
-            let queue = guard.get_inner_mut();
-            while let Some(item) = queue.next() {
-                let Some(event) = parse(&item) else { continue };
-                if let Some(waker) = self.inner.wakers.borrow_mut().remove(&event.source) {
-                    waker.wake();
-                }
+        let sweeping = async {
+            let mut sweeps = tokio::time::interval(SWEEP);
+            sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                sweeps.tick().await;
+                self.inner.programs.sweep_closed();
             }
-            guard.clear_ready();
+        };
+        tokio::select! {
+            end = self.inner.events.drive() => end,
+            () = sweeping => Ok(()),
         }
     }
 
@@ -318,7 +298,7 @@ impl Pair<'_> {
         watch_target: bool,
         mut timer: Pin<&mut Sleep>,
     ) -> Poll<Woken> {
-        self.inner.wakers.borrow_mut().insert(self.command.source, cx.waker().clone());
+        self.inner.events.wait(self.command.source, cx);
         // After the waker is in place, so that an event in between is not lost.
         if self.entry.mode() == mode::PASS {
             return Poll::Ready(Woken::Quiet);
@@ -382,7 +362,7 @@ impl Pair<'_> {
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        self.inner.wakers.borrow_mut().remove(&self.command.source);
+        self.inner.events.forget(self.command.source);
         if !self.armed {
             return;
         }
@@ -407,17 +387,5 @@ fn ending(reason: u32, pair: &Pair<'_>) -> SteerEnd {
         stop::HOLE => SteerEnd::HandedBack(HandBack::Hole),
         _ if pair.asked.get() == Some(Asked::SourceClosed) => SteerEnd::SourceClosed,
         _ => SteerEnd::HandedBack(HandBack::TargetReadable),
-    }
-}
-
-fn parse(bytes: &[u8]) -> Option<Event> {
-    if bytes.len() != size_of::<Event>() {
-        return None;
-    }
-    let mut event = MaybeUninit::<Event>::uninit();
-    // SAFETY: as many bytes as an event has, and any bytes make an event.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), event.as_mut_ptr().cast(), bytes.len());
-        Some(event.assume_init())
     }
 }

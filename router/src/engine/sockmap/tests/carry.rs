@@ -1,5 +1,7 @@
 //! Bodies arrive whole, in order, once.
 
+use hashbrown::HashMap;
+
 use super::*;
 
 /// Writes `bytes` in random pieces, with pauses of other tasks' work between.

@@ -19,7 +19,7 @@ async fn read_to_end(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 
 /// Waits until the kernel redirects for this connection.
 async fn until_steered(engine: &Sockmap) {
-    while engine.inner.wakers.borrow().is_empty() {
+    while engine.inner.events.is_idle() {
         tokio::task::yield_now().await;
     }
 }
@@ -393,7 +393,7 @@ fn a_dropped_steering_gives_the_counter_back_to_its_holder() {
             counter.fetch_sub(1, SeqCst);
             drop((from, to));
         }
-        assert!(engine.inner.wakers.borrow().is_empty());
+        assert!(engine.inner.events.is_idle());
         // Other tests run beside this one, on the same maps.
         let _ = before;
     });

@@ -1,5 +1,7 @@
 //! What stalled clients cost.
 
+use std::cell::RefCell;
+
 use super::*;
 
 fn available() -> u64 {
