@@ -13,13 +13,16 @@ for_each_engine! {
         let mut client = gateway.connect();
         let (mut up, mut down) = (0, 0);
         let mut instance = None;
-        for round in 0..10_u64 {
-            let body = payload::bytes(round, 1000 * (round as usize + 1));
+        // On a busy machine the bytes may always come before the hand-over: more rounds then.
+        let carried = || gateway.metric("atalho_handovers_total", &[("direction", "response")]) > 0.0;
+        let mut round = 0_u64;
+        while round < 10 || engine != Engine::Userspace && round < 500 && !carried() {
+            let body = payload::bytes(round, 1000 * (round as usize % 10 + 1));
             client.send(request("POST", "/invocations", &body));
             let instance = instance.get_or_insert_with(|| upstream.accept());
             instance.request();
             up += body.len();
-            if round % 2 == 0 {
+            if round.is_multiple_of(2) {
                 let body = payload::bytes(round, 70_000);
                 let reply = response(200, &body);
                 instance.send(&reply[..reply.len() - body.len()]);
@@ -35,24 +38,26 @@ for_each_engine! {
                 client.take_exact(body.len());
                 down += body.len();
             }
+            round += 1;
         }
-        gateway.expect_outcomes("ok", 10);
+        let rounds = round as f64;
+        gateway.expect_outcomes("ok", round);
         let metrics = gateway.metrics();
         let bytes = |direction| {
             metrics.sum("atalho_body_bytes_total", &[("direction", direction)]) as usize
         };
         assert_eq!((bytes("request"), bytes("response")), (up, down));
         let labels = [("endpoint", "default"), ("variant", "main")];
-        assert_eq!(metrics.sum("atalho_requests_total", &labels), 10.0);
-        assert_eq!(metrics.sum("atalho_requests_total", &[("reason", "single")]), 10.0);
-        assert_eq!(metrics.sum("atalho_responses_total", &[("class", "2xx")]), 10.0);
-        assert_eq!(metrics.sum("atalho_time_to_first_byte_seconds_count", &labels), 10.0);
-        assert_eq!(metrics.sum("atalho_exchange_duration_seconds_count", &labels), 10.0);
-        assert_eq!(metrics.sum("atalho_gateway_added_seconds_count", &[]), 10.0);
-        assert_eq!(metrics.sum("atalho_decision_seconds_count", &[]), 10.0);
+        assert_eq!(metrics.sum("atalho_requests_total", &labels), rounds);
+        assert_eq!(metrics.sum("atalho_requests_total", &[("reason", "single")]), rounds);
+        assert_eq!(metrics.sum("atalho_responses_total", &[("class", "2xx")]), rounds);
+        assert_eq!(metrics.sum("atalho_time_to_first_byte_seconds_count", &labels), rounds);
+        assert_eq!(metrics.sum("atalho_exchange_duration_seconds_count", &labels), rounds);
+        assert_eq!(metrics.sum("atalho_gateway_added_seconds_count", &[]), rounds);
+        assert_eq!(metrics.sum("atalho_decision_seconds_count", &[]), rounds);
         assert_eq!(metrics.sum("atalho_errors_total", &[]), 0.0);
         assert_eq!(metrics.sum("atalho_pool_connections_total", &[("event", "opened")]), 1.0);
-        assert_eq!(metrics.sum("atalho_pool_connections_total", &[("event", "reused")]), 9.0);
+        assert_eq!(metrics.sum("atalho_pool_connections_total", &[("event", "reused")]), rounds - 1.0);
         assert_eq!(metrics.sum("atalho_pool_idle_connections", &[]), 1.0);
         assert_eq!(metrics.sum("atalho_client_connections_open", &[]), 1.0);
         if engine != Engine::Userspace {
