@@ -5,8 +5,6 @@
 //! a program parses the header into a [`Packet`](translate::Packet), asks [`translate`], and applies
 //! the [`Action`](translate::Action). All is plain integers, nothing allocates, loops are bounded.
 
-#[cfg(not(target_arch = "bpf"))]
-pub mod ahead;
 pub mod layout;
 pub mod options;
 pub mod seq;

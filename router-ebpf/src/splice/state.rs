@@ -106,10 +106,6 @@ pub struct Socket {
     pub doubt_from: u32,
 }
 
-/// Most bytes between what was parsed and the end of a copy, as
-/// [`ahead::REACH`](super::ahead::REACH).
-const REACH: i64 = 64 * 1024;
-
 /// No end is known.
 pub const UNKNOWN: u64 = u64::MAX;
 /// The source's FIN is the end: any number of bytes may come, and none of them needs to be parsed.
@@ -127,8 +123,6 @@ pub struct Splice {
     pub length: u64,
     /// Up to where a body without a known length was parsed.
     pub parsed: u64,
-    /// Up to where copies for user space were delivered, which will parse them.
-    pub copied: u64,
     /// The receiver's right edge, a position.
     pub edge: i64,
     /// The right edge that the source was promised, a position.
@@ -151,11 +145,6 @@ pub struct Splice {
     pub oldest_source: u32,
     /// The receiver's timestamp at the hand-over.
     pub oldest_receiver: u32,
-    /// Not zero: user space parses, from `parsed` on; `framing` is not looked at.
-    pub follows: u32,
-    /// Not zero: the receiver has sent data. It may have asked for something already, and must not take
-    /// what a broken source sends behind the end for an answer.
-    pub asked: u32,
 }
 
 /// What is to be done with a packet's payload before the packet may be forwarded.
@@ -163,13 +152,10 @@ pub struct Splice {
 pub enum Look {
     /// Nothing.
     Known,
-    /// After so many bytes it is to be parsed. What cannot be parsed at once is to be copied, if
-    /// [`Splice::may_copy`].
+    /// After so many bytes it is to be parsed. If that cannot be done at once, as with a hole.
     Parse(u32),
-    /// A copy is to be delivered to user space.
-    Copy,
-    /// It must not be forwarded. When the program parses, it stops ([`Pair::stop`]) and passes the packet
-    /// to the socket; when user space does, it drops the packet.
+    /// Bytes before it are missing. It must not be forwarded: the program stops ([`Pair::stop`]) and passes
+    /// the packet to the socket.
     Hole,
 }
 
@@ -191,9 +177,6 @@ impl Splice {
         ts_back: 0,
         oldest_source: 0,
         oldest_receiver: 0,
-        follows: 0,
-        asked: 0,
-        copied: 0,
     };
 
     /// The position of a number of the source.
@@ -235,16 +218,14 @@ impl Splice {
         }
     }
 
-    /// Whether bytes up to `end` may be forwarded: with an unknown length only what was parsed, or
-    /// will be.
+    /// Whether bytes up to `end` may be forwarded: with an unknown length only what was parsed.
     #[inline(always)]
     pub const fn may_forward(&self, end: i64) -> bool {
-        self.length != UNKNOWN || end <= self.parsed as i64 || end <= self.copied as i64
+        self.length != UNKNOWN || end <= self.parsed as i64
     }
 
     /// What must be done with a packet's payload first. Bytes to be parsed are fed to
-    /// [`Splice::framing`] and reported with [`Splice::parse`]; a copy is reported with
-    /// [`Splice::copy`], and if it cannot be delivered, the packet is dropped.
+    /// [`Splice::framing`] and reported with [`Splice::parse`].
     #[inline(always)]
     pub const fn look(&self, number: u32, len: u32) -> Look {
         let at = self.position(number);
@@ -253,35 +234,7 @@ impl Splice {
         if self.length != UNKNOWN || at < 0 || end <= parsed || end > self.promised {
             return Look::Known;
         }
-        if self.follows == 0 && at <= parsed {
-            return Look::Parse((parsed - at) as u32);
-        }
-        if self.may_copy(end) { Look::Copy } else { Look::Hole }
-    }
-
-    /// Whether bytes up to `end` may be forwarded with a copy to user space.
-    #[inline(always)]
-    pub const fn may_copy(&self, end: i64) -> bool {
-        (self.asked == 0 || self.follows != 0) && end <= self.parsed as i64 + REACH
-    }
-
-    /// How many bytes of a packet's payload were parsed already, when the rest is to be parsed now.
-    #[inline(always)]
-    pub const fn unparsed(&self, number: u32, len: u32) -> Option<u32> {
-        match self.look(number, len) {
-            Look::Parse(skip) => Some(skip),
-            _ => None,
-        }
-    }
-
-    /// Notes that a copy of a packet's payload was delivered. From now on user space parses.
-    #[inline(always)]
-    pub const fn copy(&mut self, number: u32, len: u32) {
-        let end = (self.position(number) + len as i64) as u64;
-        self.follows = 1;
-        if end > self.copied {
-            self.copied = end;
-        }
+        if at <= parsed { Look::Parse((parsed - at) as u32) } else { Look::Hole }
     }
 
     /// Notes that `bytes` more went through [`Splice::framing`].
@@ -303,21 +256,6 @@ pub enum Refusal {
     Behind,
     /// The receiver's window does not reach as far as what the source was promised.
     Window,
-}
-
-/// How far user space has come: see [`Pair::followed`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followed {
-    /// More was forwarded. There is a hole, or other copies are under way.
-    Behind,
-    /// The program parses again. Copies that are still under way hold nothing new.
-    Level,
-    /// The last byte was forwarded. LIVE → DRAIN was done: the ticket is to be released.
-    Ended,
-    /// Bytes behind the end were forwarded: both connections are to be reset.
-    Surplus,
-    /// Nobody has asked, or the splice is over.
-    Stale,
 }
 
 /// Two connections that can be spliced.
@@ -388,9 +326,6 @@ impl Pair {
             ts_back: self.source.ts_last.wrapping_sub(self.receiver.ts_peer),
             oldest_source: self.source.ts_peer,
             oldest_receiver: self.receiver.ts_peer,
-            follows: 0,
-            asked: 0,
-            copied: 0,
         };
         // What the receiver's socket has sent may not be acknowledged yet.
         self.receiver.asks = 1;
@@ -399,42 +334,11 @@ impl Pair {
         Ok((word::pack(mode::PASS, generation, h), word::pack(mode::LIVE, generation, h)))
     }
 
-    /// Takes what user space has parsed, up to position `parsed`, where the body stands as `framing`
-    /// says.
-    #[inline(always)]
-    pub fn followed(&mut self, parsed: u64, framing: Framing) -> Followed {
-        let splice = &mut self.splice;
-        if self.word >> 62 != mode::LIVE || splice.follows == 0 || parsed < splice.parsed {
-            return Followed::Stale;
-        }
-        splice.parsed = parsed;
-        if framing.is_done() {
-            splice.framing = framing;
-            splice.length = parsed;
-            splice.follows = 0;
-            if splice.forwarded > parsed {
-                return Followed::Surplus;
-            }
-            if splice.forwarded < parsed {
-                return Followed::Level;
-            }
-            self.end();
-            return Followed::Ended;
-        }
-        if parsed < splice.forwarded {
-            return Followed::Behind;
-        }
-        splice.framing = framing;
-        splice.follows = 0;
-        Followed::Level
-    }
-
     /// Ends the carrying at the highest byte forwarded: LIVE → DRAIN, or PASS at once when nothing was
-    /// forwarded. Says whether it was live, and could be: not while user space has not parsed what was
-    /// forwarded.
+    /// forwarded. Says whether it was live.
     #[inline(always)]
     pub fn stop(&mut self) -> bool {
-        if self.mode() != mode::LIVE || self.splice.follows != 0 {
+        if self.mode() != mode::LIVE {
             return false;
         }
         self.splice.length = self.splice.forwarded;

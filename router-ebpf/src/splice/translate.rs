@@ -502,7 +502,6 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
         return;
     }
     observe_peer(&mut pair.receiver, packet);
-    pair.splice.asked |= (packet.len != 0) as u32;
     let edge = at + window::bytes(packet.window, pair.receiver.scale_peer);
     let moved = edge > pair.splice.edge || at > pair.splice.acked as i64;
     if edge > pair.splice.edge {
@@ -543,6 +542,7 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
         // The last of this splice: from here on, the permanent offsets do it all.
         pair.word = word::with_mode(pair.word, mode::PASS);
         pair.receiver.asks = 0;
+        pair.source.own_edge = seq::shift(pair.splice.h, pair.splice.promised);
         out.plan = Plan::SplitAndQuiet;
         out.events = event::QUIET | closing;
         return;
@@ -594,6 +594,10 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
     let wire = Packet { seq, len: packet.len, flags: packet.flags, ..acked };
     if packet.has(flag::ACK) {
         pair.source.own_ack = packet.ack.wrapping_add(pair.source.rx);
+        if pair.mode() == mode::DRAIN {
+            // It may have more bytes that nobody has read, and take fewer. In LIVE it gets none.
+            pair.source.own_window = packet.window;
+        }
     }
     pair.source.next = seq::later(pair.source.next, wire.end());
     wire

@@ -54,8 +54,7 @@ pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut C
         let skip = match splice.look(w.packet.seq, w.packet.len) {
             Look::Known => return stop::NONE,
             Look::Parse(skip) => skip,
-            // Nothing is copied to user space yet.
-            Look::Copy | Look::Hole => return stop::HOLE,
+            Look::Hole => return stop::HOLE,
         };
         let start = w.payload();
         let mut walk =

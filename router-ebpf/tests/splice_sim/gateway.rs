@@ -1,13 +1,8 @@
 //! The gateway's user space: it relays, hands over, takes back, and carries hang-ups.
 
-use std::collections::VecDeque;
-
 use router_ebpf::{
     framing::Framing,
-    splice::{
-        ahead::{Ahead, Trouble},
-        state::{Followed, Splice, UNKNOWN, UNTIL_CLOSE, mode, word},
-    },
+    splice::state::{Splice, UNKNOWN, UNTIL_CLOSE, mode, word},
 };
 
 use crate::{
@@ -76,6 +71,11 @@ impl User {
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.step, Step::Over)
     }
+
+    /// Whether it carries a message itself.
+    pub(crate) fn copies(&self) -> bool {
+        matches!(&self.step, Step::Relay(relay) if relay.flow == Flow::Copying)
+    }
 }
 
 impl World {
@@ -99,6 +99,9 @@ impl World {
                 let own = &mut self.conns[conn].own;
                 if over || own.peer_closed || self.servers[i].retired {
                     // Also when there is something to read.
+                    if own.gone.is_none() && own.readable() > 0 {
+                        self.seen.note("surplus left");
+                    }
                     own.close(self.now);
                 }
             }
@@ -311,7 +314,6 @@ impl World {
         splice.forwarded += bytes;
         splice.acked += bytes;
         splice.parsed += bytes;
-        splice.copied += bytes;
         if splice.length != UNKNOWN && splice.length != UNTIL_CLOSE {
             splice.length += bytes;
         }
@@ -410,8 +412,6 @@ impl World {
             ended: false,
             quiet: false,
             ticket: relay.response,
-            copies: VecDeque::new(),
-            ahead: None,
             halted: false,
         });
         let mut pair = self.pair(link);
@@ -437,18 +437,7 @@ impl World {
             self.taken_back(&mut relay, link);
             return self.users[i].step = Step::Relay(relay);
         }
-        if let Err(trouble) = self.follow(link) {
-            if matches!(trouble, Trouble::Surplus) {
-                self.seen.note("surplus noticed");
-            }
-            self.clients[i].faulted = true;
-            return self.abort(i);
-        }
-        if self.links[link].ended {
-            return self.users[i].step = Step::Relay(relay);
-        }
-        let follows = self.links[link].splice.follows != 0;
-        if self.conns[from].own.peer_closed && !follows {
+        if self.conns[from].own.peer_closed {
             if relay.left != usize::MAX {
                 return self.abort(i);
             }
@@ -460,41 +449,11 @@ impl World {
             return self.abort(i);
         }
         let early = !response && receiver.readable() > 0;
-        if self.users[i].shut || follows {
-            // Nothing can be written any more, or it is not known where the body stands.
-        } else if early || relay.stop_at.is_some_and(|at| at <= self.now) {
+        // Unless nothing can be written any more.
+        if !self.users[i].shut && (early || relay.stop_at.is_some_and(|at| at <= self.now)) {
             self.stop(&mut relay, link);
         }
         self.users[i].step = Step::Relay(relay);
-    }
-
-    /// Parses what the program has copied.
-    fn follow(&mut self, link: usize) -> Result<(), Trouble> {
-        // Not always all of it at once.
-        while self.random.below(4) > 0
-            && let Some((at, bytes)) = self.links[link].copies.pop_front()
-        {
-            let link = &mut self.links[link];
-            if link.splice.follows == 0 {
-                continue;
-            }
-            let splice = &link.splice;
-            let ahead = link.ahead.get_or_insert_with(|| Ahead::new(splice.parsed, splice.framing));
-            ahead.take(at, &bytes)?;
-        }
-        let Some(ahead) = &self.links[link].ahead else { return Ok(()) };
-        let (parsed, framing) = (ahead.parsed(), ahead.framing());
-        let mut pair = self.pair(link);
-        let followed = pair.followed(parsed, framing);
-        self.store(link, &pair);
-        match followed {
-            Followed::Behind => {}
-            Followed::Level | Followed::Stale => self.links[link].ahead = None,
-            Followed::Ended => self.ended(link),
-            Followed::Surplus => return Err(Trouble::Surplus),
-        }
-        self.seen.note(format!("{followed:?}"));
-        Ok(())
     }
 
     /// Counts what was carried.

@@ -129,8 +129,6 @@ pub(crate) struct Plan {
     pub(crate) marks: u64,
     /// Most additional delay of a packet, by which it can be overtaken.
     pub(crate) jitter: u64,
-    /// Share of copies for user space that cannot be delivered, in 1/1000.
-    pub(crate) copies_lost: u64,
     /// Most steps of the parser that a program may take in one packet.
     pub(crate) steps: usize,
     /// Programs can deliver two packets for one.
@@ -305,7 +303,6 @@ pub(crate) fn plans(kind: Kind) -> impl Strategy<Value = Plan> {
                 twice,
                 marks: if kind.ecn { 100 } else { 0 },
                 jitter,
-                copies_lost: if loss > 30 { 200 } else { 0 },
                 steps: if rest.2 { 40 } else { 4096 },
                 both: seed % 3 == 0,
                 aggregate: rest.1,

@@ -3,12 +3,11 @@
 use std::{
     cell::RefCell,
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap},
     rc::Rc,
 };
 
 use router_ebpf::splice::{
-    ahead::Ahead,
     seq,
     state::{Look, Pair, Socket, Splice, UNKNOWN, mode, word},
     translate::{self, Action, Packet, Side, Verdict, event, flag},
@@ -59,9 +58,6 @@ pub(crate) struct Link {
     pub(crate) ended: bool,
     pub(crate) quiet: bool,
     pub(crate) ticket: bool,
-    /// Copies under way to user space, and what it makes of them.
-    pub(crate) copies: VecDeque<(i64, Vec<u8>)>,
-    pub(crate) ahead: Option<Ahead>,
     /// The program has taken back.
     pub(crate) halted: bool,
 }
@@ -393,13 +389,10 @@ impl World {
         let from_source = self.links[link].source == conn;
         let mut pair = self.pair(link);
         let verdict = if from_source {
-            let goes_on = self.look(link, &mut pair, segment);
+            self.look(link, &mut pair, segment);
             self.store(link, &pair);
             if self.links[link].halted {
                 self.close_range(link);
-            }
-            if !goes_on {
-                return self.seen.note("dropped");
             }
             translate::ingress_from_source(&mut pair, &segment.head)
         } else {
@@ -414,17 +407,16 @@ impl World {
         self.apply(conn, link, verdict, segment);
     }
 
-    /// Follows a body of unknown length. Says whether the packet may go on.
-    fn look(&mut self, link: usize, pair: &mut Pair, segment: &Segment) -> bool {
+    /// Follows a body of unknown length.
+    fn look(&mut self, link: usize, pair: &mut Pair, segment: &Segment) {
         let head = &segment.head;
         let data = head.len > 0 && head.flags & (flag::SYN | flag::RST) == 0;
         if pair.mode() != mode::LIVE || !data || !pair.accepts(head.ack) {
-            return true;
+            return;
         }
         match pair.splice.look(head.seq, head.len) {
-            Look::Known => return true,
-            Look::Hole => return self.halt(link, pair),
-            Look::Copy => {}
+            Look::Known => {}
+            Look::Hole => self.halt(link, pair, "holes"),
             Look::Parse(skip) => {
                 let bytes = &segment.data[skip as usize..];
                 let (mut at, mut steps) = (0, 0);
@@ -439,40 +431,21 @@ impl World {
                     steps += 1;
                     assert_eq!(framing.error(), None);
                 }
-                let whole = framing.is_done() || at == bytes.len();
-                let end = pair.splice.position(head.seq) + i64::from(head.len);
-                if !whole {
-                    self.seen.note("too many chunks");
-                }
-                if !whole && !pair.splice.may_copy(end) {
-                    return self.halt(link, pair);
-                }
-                if whole {
+                if framing.is_done() || at == bytes.len() {
                     pair.splice.framing = framing;
                     pair.splice.parse(at as u64);
-                    return true;
+                } else {
+                    self.halt(link, pair, "too many chunks");
                 }
             }
         }
-        if self.random.below(1000) < self.plan.copies_lost {
-            self.seen.note("copies lost");
-            return false;
-        }
-        self.seen.note("copied");
-        let copy = (pair.splice.position(head.seq), segment.data.clone());
-        self.links[link].copies.push_back(copy);
-        pair.splice.copy(head.seq, head.len);
-        true
     }
 
-    /// The program takes back, if it knows where the body stands. Says whether the packet may go on.
-    fn halt(&mut self, link: usize, pair: &mut Pair) -> bool {
-        if !pair.stop() {
-            return false;
-        }
-        self.seen.note("halted");
+    /// The program takes back.
+    fn halt(&mut self, link: usize, pair: &mut Pair, why: &str) {
+        assert!(pair.stop());
+        self.seen.note(why);
         self.links[link].halted = true;
-        true
     }
 
     fn apply(&mut self, conn: usize, link: usize, verdict: Verdict, segment: &Segment) {

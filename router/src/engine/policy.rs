@@ -48,6 +48,8 @@ impl Attempts {
             | SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
                 self.give_up();
             }
+            // A lost packet says nothing about the body.
+            SteerEnd::HandedBack(HandBack::Hole) => {}
             // A sender that is faster than its receiver runs into the backlog's limit every time, and
             // is still carried for less.
             _ if carried >= Self::WORTH => {}
@@ -160,6 +162,11 @@ mod tests {
         }
         attempts.after = copier.bytes();
         assert!(policy.pays(&copier, attempts), "these were worth it");
+        for _ in 0..100 {
+            attempts.note(&SteerEnd::HandedBack(HandBack::Hole), &copier, 1000);
+        }
+        attempts.after = copier.bytes();
+        assert!(policy.pays(&copier, attempts), "packets get lost");
         for _ in 0..=Attempts::MAX_SHORT {
             attempts.note(&SteerEnd::HandedBack(HandBack::Backlog), &copier, 1000);
         }
