@@ -50,9 +50,8 @@ pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
 /// }
 /// ```
 ///
-/// All engines run on loopback. Those of `splice`, which is chosen by configuration alone, are ignored
-/// unless asked for: `cargo nextest run -p tests --run-ignored all -E 'test(::splice)'`. It works on
-/// packets, so it runs over links as well (`NAME::splice_veth`). With
+/// All engines run on loopback. `splice` works on packets, so it runs over links as well
+/// (`NAME::splice_veth`). With
 /// [`for_each_engine_and_network!`](crate::for_each_engine_and_network) all of them do, and `splice` over
 /// IPv6 too; with [`for_each_engine_on_loopback!`](crate::for_each_engine_on_loopback) none does.
 #[macro_export]
@@ -125,7 +124,6 @@ macro_rules! engine_tests {
             )*
             $(
                 #[test]
-                #[ignore = "the splice engine is new: --run-ignored runs its tests"]
                 fn $splice_name() {
                     $crate::engine::run($crate::Engine::Splice, $crate::Topology::$topology, run);
                 }

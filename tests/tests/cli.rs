@@ -187,7 +187,7 @@ fn without_privileges_auto_relays_in_user_space_and_says_why() {
     assert_eq!(gateway.ask(chat("x")).status(), 200);
     gateway.expect_line(&["CAP_BPF"]);
     let metrics = gateway.metrics();
-    assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "sockmap")]), 0.0);
+    assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "splice")]), 0.0);
     assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "userspace")]), 1.0);
     gateway.stop();
 
@@ -215,33 +215,43 @@ impl AsNobody for std::process::Command {
 }
 
 #[test]
-fn auto_uses_the_kernel_for_bulk_where_it_works() {
-    if !Engine::Sockmap.available() {
+fn auto_splices_what_is_long_enough() {
+    if !Engine::Splice.available() {
         return;
     }
     let upstream = Upstream::manual();
-    let gateway = Setup::single(Engine::Sockmap, &upstream)
+    let gateway = Setup::single(Engine::Splice, &upstream)
         .set("engine.mode", "auto")
         .set("engine.steer_from_bytes", "64KiB")
         .start();
+    let metrics = gateway.metrics();
+    assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "splice")]), 1.0);
+    assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "sockmap")]), 0.0);
     let mut client = gateway.connect();
-    for (number, (size, steered)) in (1..).zip([(1_000, false), (3_000_000, true)]) {
+    let known = |size: usize| format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+    let stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let pieces = |bytes: &[u8], size| bytes.chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let tokens = (0..20).map(|_| tests::chunked::chunk(b"token")).chain([b"0\r\n\r\n".to_vec()]);
+    let bodies = [
+        (known(1_000), pieces(&payload::bytes(1, 1_000), 100), false),
+        (known(3_000_000), pieces(&payload::bytes(1, 3_000_000), 16 << 10), true),
+        (stream.into(), tokens.collect(), true),
+    ];
+    for (number, (head, body, steered)) in (1..).zip(bodies) {
         client.send(chat("x"));
         let mut instance = upstream.accept();
         instance.request();
-        let before = gateway.carried(Engine::Sockmap, "response");
-        instance.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"));
+        let before = gateway.carried(Engine::Splice, "response");
+        instance.send(head);
         client.head();
-        // Bulk that does not run ahead of its receiver: piece by piece.
-        let body = payload::bytes(1, size);
-        for piece in body.chunks(16 << 10) {
+        for piece in &body {
             instance.send(piece);
             payload::assert_same("body", &client.take_exact(piece.len()), piece);
         }
         instance.close();
         // The bytes are counted with the outcome, which is later than the counter's release.
         gateway.expect_outcomes("ok", number);
-        let carried = gateway.carried(Engine::Sockmap, "response") - before;
-        assert_eq!(carried > 0, steered, "{size} bytes: the kernel carried {carried}");
+        let carried = gateway.carried(Engine::Splice, "response") - before;
+        assert_eq!(carried > 0, steered, "body {number}: the kernel carried {carried} bytes");
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Port of metrics and health; the next free one is taken when it is in use.
     #[arg(long, default_value_t = 9901)]
     admin_port: u16,
-    /// What carries bodies: auto, sockmap or userspace.
+    /// What carries bodies: auto, splice, sockmap or userspace.
     #[arg(long, default_value = "auto")]
     engine: String,
 }
@@ -132,16 +132,19 @@ fn engine_in_use(admin: SocketAddr) -> String {
     let body = status.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let status: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     let engines = status["engines"].as_array().cloned().unwrap_or_default();
-    match engines.iter().find(|engine| engine["name"] == "sockmap") {
-        Some(engine) if engine["available"] == true => {
-            "The kernel carries bodies where that pays.".into()
-        }
+    let kernel = || engines.iter().filter(|engine| engine["name"] != "userspace");
+    if let Some(engine) = kernel().find(|engine| engine["available"] == true) {
+        let name = engine["name"].as_str().unwrap_or_default();
+        return format!("The kernel carries bodies where that pays: engine {name}.");
+    }
+    match kernel().find(|engine| engine["reason"] != "disabled") {
         Some(engine) => format!(
-            "Everything is relayed in user space: the kernel engine is not available ({}{}).",
+            "Everything is relayed in user space: the {} engine is not available ({}{}).",
+            engine["name"].as_str().unwrap_or_default(),
             engine["reason"].as_str().unwrap_or("no reason given"),
             if is_root() { "" } else { "; it needs root" },
         ),
-        None => String::new(),
+        None => "Everything is relayed in user space.".into(),
     }
 }
 

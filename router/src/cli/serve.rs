@@ -33,9 +33,9 @@ pub(super) struct Options {
     )]
     listen: Vec<SocketAddr>,
 
-    /// What carries bodies: auto (the kernel where that pays, else user space), sockmap (the kernel
-    /// wherever it can; refuses to start without), splice (packets past the sockets, wherever it can;
-    /// refuses to start without), userspace (never the kernel). [default: auto]
+    /// What carries bodies: auto (splice where it works, else user space), splice (packets past the
+    /// sockets), sockmap (from socket to socket in the kernel), userspace (never the kernel). Splice and
+    /// sockmap refuse to start where they do not work. [default: auto]
     #[arg(
         long,
         value_name = "ENGINE",

@@ -65,7 +65,7 @@ impl Config {
 pub struct Engine {
     /// Which engine carries bodies.
     pub mode: EngineMode,
-    /// Remaining body bytes from which `auto` hands a body to the kernel.
+    /// Remaining body bytes from which a body is handed to the kernel.
     pub steer_from_bytes: u64,
     /// Redirected bytes that may wait for a slow receiver, per direction.
     pub backlog_bytes: u32,
@@ -74,9 +74,9 @@ pub struct Engine {
 /// Which engine carries bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EngineMode {
-    /// The kernel where it pays and passed its self-test, else user space.
+    /// As `Splice` where it passed its self-test, else user space.
     Auto,
-    /// The kernel wherever it can.
+    /// Socket to socket wherever it can.
     Sockmap,
     /// Packets past the sockets wherever it can.
     Splice,

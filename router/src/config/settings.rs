@@ -147,18 +147,21 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Choice(&["auto", "sockmap", "splice", "userspace"]),
         default: Some(r#""auto""#),
         live: false,
-        about: "What carries body bytes. `auto` hands a body to the kernel where that pays and \
-                the start-up self-test passed; `sockmap` wherever it can; `splice` passes packets \
-                by the sockets wherever it can, and is new; `userspace` never, which is also the switch to turn the kernel part off.",
+        about: "What carries body bytes. `auto`: `splice` where the start-up self-test passed, \
+                else user space. `splice` passes the packets by the gateway's sockets wherever it \
+                can; `sockmap` lets the kernel move the bytes between them; both insist, and \
+                refuse to start where they do not work. `userspace` never uses the kernel's \
+                engines, and is the switch to turn them off.",
     },
     Setting {
         path: "engine.steer_from_bytes",
         kind: Kind::Size { min: 0, max: GIB },
         default: Some(r#""64KiB""#),
         live: false,
-        about: "The kernel gets a body only when at least this much of it is left, where its \
-                length is known, and, with `auto` or without a length, only once this much of \
-                it has passed. The hand-over has a cost of its own, which a short body does not earn back.",
+        about: "Where its length is known, the kernel gets a body only when at least this much \
+                of it is left: the hand-over has a cost of its own, which a short body does not \
+                earn back. Without a length, `splice` takes it at once (it is a stream most \
+                likely), `sockmap` once this much of it has passed.",
     },
     Setting {
         path: "engine.backlog_bytes",

@@ -1,17 +1,15 @@
 //! When a body is worth handing to the kernel.
 //!
-//! A hand-over costs a few system calls, and a redirected packet costs a kernel worker's wake-up.
-//! That is dearer than a read and a write for a token of 200 bytes, and cheaper for bulk; see
-//! `docs/benchmarks.md` for the measurements behind the numbers.
+//! A hand-over costs a few system calls, which a body must earn back. With splice a packet then costs a
+//! fraction of a read and a write, so a stream is worth handing over from its first chunk on; with
+//! sockmap it costs a kernel worker's wake-up, which is nowhere cheaper. So `auto` means splice, or user
+//! space; see `docs/benchmarks.md` for the measurements.
 
 use super::{
     Copier,
     sockmap::{Decline, HandBack, SteerEnd},
 };
-use crate::{
-    config::{Config, EngineMode},
-    net::SCRATCH,
-};
+use crate::config::{Config, EngineMode};
 
 /// What came of a body's hand-overs so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +63,7 @@ impl Attempts {
 /// Decides, for a body under way, whether the kernel should carry the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Which engine the operator wants.
+    /// Which engine the operator wants, where it works.
     pub mode: EngineMode,
     /// Body bytes left from which steering pays.
     pub steer_from_bytes: u64,
@@ -76,15 +74,6 @@ impl Policy {
     pub fn of(config: &Config) -> Self {
         Self { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes }
     }
-
-    /// Mean size of a read, in bytes, from which a body counts as bulk in `auto`. Below, the kernel
-    /// pays for each packet what user space pays for many.
-    pub const BULK_READ: u64 = 8 * 1024;
-
-    /// Mean size of a read, in bytes, from which in `auto` the sender counts as faster than its
-    /// receiver. The kernel would run into the backlog's limit at once, and a socket that it has
-    /// had is dearer to read from afterwards.
-    pub const AHEAD_READ: u64 = SCRATCH as u64 / 2;
 
     /// Whether to hand over now.
     pub fn pays(&self, copier: &Copier, attempts: Attempts) -> bool {
@@ -100,16 +89,10 @@ impl Policy {
         if framing.is_length() && framing.remaining < self.steer_from_bytes {
             return false;
         }
-        match self.mode {
-            EngineMode::Sockmap => framing.is_length() || copier.bytes() >= self.steer_from_bytes,
-            EngineMode::Splice => true,
-            _ => self.is_bulk(copier.bytes(), copier.mean_read()),
-        }
-    }
-
-    /// Whether a body is bulk, judged by what it has been like so far.
-    fn is_bulk(&self, bytes: u64, mean_read: u64) -> bool {
-        bytes >= self.steer_from_bytes && (Self::BULK_READ..Self::AHEAD_READ).contains(&mean_read)
+        // A body of unknown length is most likely a token stream.
+        framing.is_length()
+            || self.mode != EngineMode::Sockmap
+            || copier.bytes() >= self.steer_from_bytes
     }
 }
 
@@ -137,13 +120,15 @@ mod tests {
     }
 
     #[test]
-    fn auto_waits_for_bulk_that_does_not_run_ahead() {
-        let policy = Policy { mode: EngineMode::Auto, steer_from_bytes: 1000 };
-        assert!(!policy.pays(&Copier::new(Framing::length(1 << 30), false), Attempts::default()));
-        assert!(policy.is_bulk(1000, 16 << 10));
-        assert!(!policy.is_bulk(999, 16 << 10));
-        assert!(!policy.is_bulk(1 << 20, 200), "tokens");
-        assert!(!policy.is_bulk(1 << 20, SCRATCH as u64), "the receiver is the slower one");
+    fn splice_takes_a_stream_from_its_first_byte() {
+        for (mode, at_once) in
+            [(EngineMode::Auto, true), (EngineMode::Splice, true), (EngineMode::Sockmap, false)]
+        {
+            let policy = Policy { mode, steer_from_bytes: 1000 };
+            let pays = |framing| policy.pays(&Copier::new(framing, false), Attempts::default());
+            assert_eq!(pays(Framing::chunked()), at_once, "{mode:?}");
+            assert!(pays(Framing::length(1000)) && !pays(Framing::length(999)), "{mode:?}");
+        }
     }
 
     #[test]

@@ -19,9 +19,8 @@ use crate::{
 pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Loaded>> {
     metrics.engine("userspace").available(Ok(()));
     let mode = config.engine.mode;
-    let uses_splice = mode == EngineMode::Splice;
-    let sockmap = matches!(mode, EngineMode::Auto | EngineMode::Sockmap).then(self::sockmap);
-    let splice = uses_splice.then(self::splice);
+    let sockmap = (mode == EngineMode::Sockmap).then(self::sockmap);
+    let splice = matches!(mode, EngineMode::Auto | EngineMode::Splice).then(self::splice);
     let mut works = None;
     for (name, tried) in [("sockmap", sockmap), ("splice", splice)] {
         let metrics = metrics.engine(name);

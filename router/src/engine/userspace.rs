@@ -59,7 +59,6 @@ pub struct Copier {
     dechunk: bool,
     bytes: u64,
     limit: u64,
-    reads: u64,
     progress: Instant,
 }
 
@@ -68,7 +67,7 @@ impl Copier {
     pub fn new(framing: Framing, dechunk: bool) -> Self {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
-        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, reads: 0, progress }
+        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, progress }
     }
 
     /// Lets no more than `limit` bytes come from the source, framing included.
@@ -111,11 +110,6 @@ impl Copier {
     /// Body bytes that came from the source, framing included.
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Mean size of what a read found, in bytes.
-    pub fn mean_read(&self) -> u64 {
-        self.bytes / self.reads.max(1)
     }
 
     /// When bytes last moved.
@@ -221,7 +215,6 @@ impl Copier {
                 return Poll::Ready(Ok(()));
             }
             let arrived = &scratch[..n];
-            self.reads += 1;
             if self.dechunk {
                 from.input.extend_from_slice(arrived);
                 return Poll::Ready(self.take_input(from));
