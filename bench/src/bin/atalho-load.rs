@@ -109,6 +109,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Requests { target, connections, gap_us } => {
             let load = relay::Requests {
+                events: 0,
                 connections,
                 gap_us,
                 warm_up: Duration::try_from_secs_f64(target.warm_up)?,

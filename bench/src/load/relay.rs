@@ -242,10 +242,29 @@ pub struct Requests {
     pub connections: usize,
     /// Microseconds between the starts of a connection's requests; 0 for back to back.
     pub gap_us: u64,
+    /// Events of each answer, one every [`Requests::EVENT_GAP_US`] in a chunk of its own; 0 for a small
+    /// answer in one piece.
+    pub events: u32,
     /// How long to run before measuring.
     pub warm_up: Duration,
     /// How long to measure.
     pub measure: Duration,
+}
+
+impl Requests {
+    /// Microseconds between the events of an answer.
+    pub const EVENT_GAP_US: u64 = 2_000;
+
+    fn plan(&self) -> Option<Plan> {
+        (self.events > 0).then_some(Plan {
+            events: self.events,
+            size: 200,
+            gap_us: Self::EVENT_GAP_US,
+            phase_us: 0,
+            chunked: true,
+            hold: false,
+        })
+    }
 }
 
 /// What the client of short requests saw.
@@ -312,7 +331,7 @@ async fn exchange(
     number: usize,
     recorder: &Recorder,
 ) -> io::Result<()> {
-    let request = request(address, None);
+    let request = request(address, load.plan());
     let mut stream = connect(address).await?;
     let mut buffer = Vec::with_capacity(4 << 10);
     let phase = load.gap_us * number as u64 / load.connections as u64;

@@ -35,6 +35,9 @@ pub struct Options {
     pub held: usize,
 }
 
+/// Events of the answers to short requests: what a hand-over costs, and when it is earned back.
+const ANSWERS: [u32; 4] = [0, 1, 4, 16];
+
 /// A load with open streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -122,6 +125,8 @@ pub struct RequestsRun {
     pub target: Target,
     /// The round, from 0.
     pub round: usize,
+    /// Events of each answer; 0 for one in one piece.
+    pub events: u32,
     /// What the client saw.
     pub client: Answers,
     /// What it cost.
@@ -212,15 +217,18 @@ fn measure(
         let carried = running.carried().zip(before).map(|(now, before)| now.since(before));
         results.streams.push(StreamsRun { target, round, scenario, client, cost, carried });
     }
-    let load = Requests {
-        connections: 16,
-        gap_us: 10_000,
-        warm_up: Duration::from_millis(500),
-        measure: options.seconds,
-    };
-    let client = relay::requests(running.address, load, || meter.begin(), || meter.end())?;
-    let cost = Cost::of(meter.used()?, client.answers);
-    results.requests.push(RequestsRun { target, round, client, cost });
+    for events in ANSWERS {
+        let load = Requests {
+            connections: 16,
+            gap_us: if events == 0 { 10_000 } else { 0 },
+            events,
+            warm_up: Duration::from_millis(500),
+            measure: options.seconds,
+        };
+        let client = relay::requests(running.address, load, || meter.begin(), || meter.end())?;
+        let cost = Cost::of(meter.used()?, client.answers);
+        results.requests.push(RequestsRun { target, round, events, client, cost });
+    }
     Ok(())
 }
 
@@ -252,6 +260,7 @@ fn warm_up(address: SocketAddr) -> std::io::Result<()> {
     let load = Requests {
         connections: 8,
         gap_us: 0,
+        events: 0,
         warm_up: Duration::from_millis(200),
         measure: Duration::from_millis(1),
     };
@@ -322,7 +331,7 @@ impl Results {
             .iter()
             .map(|scenario| self.streams_table(targets, *scenario))
             .collect();
-        tables.push(self.requests_table(targets));
+        tables.extend(ANSWERS.map(|events| self.requests_table(targets, events)));
         tables.push(self.memory_table(targets));
         tables
     }
@@ -374,7 +383,7 @@ impl Results {
         table
     }
 
-    fn requests_table(&self, targets: &[Target]) -> Table {
+    fn requests_table(&self, targets: &[Target], events: u32) -> Table {
         let head = [
             "",
             "first byte p50",
@@ -385,11 +394,22 @@ impl Results {
             "of which own",
             "failures",
         ];
-        let title =
-            "Short requests of 2 KiB on 16 connections that stay open, every 10 ms (times in us)";
+        let title = match events {
+            0 => "Requests of 2 KiB on 16 connections that stay open, every 10 ms (times in us)"
+                .into(),
+            1 => "The same back to back, answered with one chunk (times in us)".into(),
+            _ => format!(
+                "The same back to back, answered with {events} chunks, one every {} ms (times in us)",
+                Requests::EVENT_GAP_US / 1_000
+            ),
+        };
         let mut table = Table::new(title, head);
         for &target in targets {
-            let runs: Vec<_> = self.requests.iter().filter(|run| run.target == target).collect();
+            let runs: Vec<_> = self
+                .requests
+                .iter()
+                .filter(|run| run.target == target && run.events == events)
+                .collect();
             let figure = |figure: &dyn Fn(&RequestsRun) -> f64| {
                 number(median(runs.iter().map(|run| figure(run))))
             };
