@@ -52,6 +52,7 @@ impl Setup {
             .set("threads", 1)
             .set("engine.mode", engine.name())
             .set("engine.steer_from_bytes", 0)
+            .set("engine.steer_from_reads", 0)
             .set("health.active", false)
             .set("health.eject_after", 0)
             .set("scrape.interval", "0s")

@@ -223,6 +223,7 @@ fn auto_splices_what_is_long_enough() {
     let gateway = Setup::single(Engine::Splice, &upstream)
         .set("engine.mode", "auto")
         .set("engine.steer_from_bytes", "64KiB")
+        .set("engine.steer_from_reads", 4)
         .start();
     let metrics = gateway.metrics();
     assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "splice")]), 1.0);

@@ -128,7 +128,7 @@ impl Target {
     fn atalho(self, listen: SocketAddr, admin: SocketAddr, backend: SocketAddr) -> String {
         let engine = match self {
             Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
-            Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0",
+            Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0\nsteer_from_reads = 0",
             Self::Auto => "mode = \"auto\"",
             _ => "mode = \"userspace\"",
         };

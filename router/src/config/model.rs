@@ -67,6 +67,8 @@ pub struct Engine {
     pub mode: EngineMode,
     /// Remaining body bytes from which a body is handed to the kernel.
     pub steer_from_bytes: u64,
+    /// Reads of a body of unknown length after which it is spliced.
+    pub steer_from_reads: u64,
     /// Redirected bytes that may wait for a slow receiver, per direction.
     pub backlog_bytes: u32,
 }

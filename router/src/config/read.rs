@@ -123,6 +123,7 @@ fn engine(s: &Section<'_, '_>) -> Engine {
     Engine {
         mode: s.choice("mode", &modes.map(|mode| (mode.as_str(), mode))),
         steer_from_bytes: s.size("steer_from_bytes"),
+        steer_from_reads: s.integer("steer_from_reads"),
         backlog_bytes: s.size("backlog_bytes"),
     }
 }

@@ -185,6 +185,9 @@ const FIXED: &[(&str, Keep)] = &[
     ("engine.steer_from_bytes", |new, old| {
         keep(&mut new.engine.steer_from_bytes, &old.engine.steer_from_bytes)
     }),
+    ("engine.steer_from_reads", |new, old| {
+        keep(&mut new.engine.steer_from_reads, &old.engine.steer_from_reads)
+    }),
     ("engine.backlog_bytes", |new, old| {
         keep(&mut new.engine.backlog_bytes, &old.engine.backlog_bytes)
     }),

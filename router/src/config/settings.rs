@@ -160,8 +160,15 @@ pub const SETTINGS: &[Setting] = &[
         live: false,
         about: "Where its length is known, the kernel gets a body only when at least this much \
                 of it is left: the hand-over has a cost of its own, which a short body does not \
-                earn back. Without a length, `splice` takes it at once (it is a stream most \
-                likely), `sockmap` once this much of it has passed.",
+                earn back. Without a length, `sockmap` gets it once this much of it has passed.",
+    },
+    Setting {
+        path: "engine.steer_from_reads",
+        kind: Kind::Integer { min: 0, max: 1_000_000, unit: "reads" },
+        default: Some("4"),
+        live: false,
+        about: "A body of unknown length is spliced once it came in this many reads. A read finds a \
+                token most often, and a hand-over is earned back after about five tokens.",
     },
     Setting {
         path: "engine.backlog_bytes",

@@ -1,9 +1,10 @@
 //! When a body is worth handing to the kernel.
 //!
-//! A hand-over costs a few system calls, which a body must earn back. With splice a packet then costs a
-//! fraction of a read and a write, so a stream is worth handing over from its first chunk on; with
-//! sockmap it costs a kernel worker's wake-up, which is nowhere cheaper. So `auto` means splice, or user
-//! space; see `docs/benchmarks.md` for the measurements.
+//! A hand-over costs some system calls, which a body must earn back. With splice a packet then costs a
+//! fraction of a read and a write, which is earned back after about five tokens. Nobody knows how many
+//! there will be: a stream that has had some is likely to have more. With sockmap a packet costs a
+//! kernel worker's wake-up, which is nowhere cheaper. So `auto` means splice, or user space; see
+//! `docs/benchmarks.md` for the measurements.
 
 use super::{
     Copier,
@@ -67,12 +68,15 @@ pub struct Policy {
     pub mode: EngineMode,
     /// Body bytes left from which steering pays.
     pub steer_from_bytes: u64,
+    /// Reads of a body of unknown length after which splicing pays.
+    pub steer_from_reads: u64,
 }
 
 impl Policy {
     /// As the configuration says.
     pub fn of(config: &Config) -> Self {
-        Self { mode: config.engine.mode, steer_from_bytes: config.engine.steer_from_bytes }
+        let crate::config::Engine { mode, steer_from_bytes, steer_from_reads, .. } = config.engine;
+        Self { mode, steer_from_bytes, steer_from_reads }
     }
 
     /// Whether to hand over now.
@@ -89,10 +93,11 @@ impl Policy {
         if framing.is_length() && framing.remaining < self.steer_from_bytes {
             return false;
         }
-        // A body of unknown length is most likely a token stream.
         framing.is_length()
-            || self.mode != EngineMode::Sockmap
-            || copier.bytes() >= self.steer_from_bytes
+            || match self.mode {
+                EngineMode::Sockmap => copier.bytes() >= self.steer_from_bytes,
+                _ => copier.reads() >= self.steer_from_reads,
+            }
     }
 }
 
@@ -106,34 +111,40 @@ mod tests {
         let fresh = Attempts::default();
         let mut given_up = fresh;
         given_up.give_up();
-        let policy = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 1000 };
+        let policy = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 1000, ..AT_ONCE };
         assert!(policy.pays(&Copier::new(Framing::length(1000), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::length(999), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::chunked(), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::length(1000), false), given_up));
-        let never = Policy { mode: EngineMode::Userspace, steer_from_bytes: 0 };
+        let never = Policy { mode: EngineMode::Userspace, ..AT_ONCE };
         assert!(!never.pays(&Copier::new(Framing::length(1000), false), fresh));
-        let always = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 0 };
+        let always = Policy { mode: EngineMode::Sockmap, ..AT_ONCE };
         assert!(always.pays(&Copier::new(Framing::chunked(), false), fresh));
         assert!(!always.pays(&Copier::new(Framing::none(), false), fresh));
         assert!(!always.pays(&Copier::new(Framing::chunked(), true), fresh));
     }
 
+    const AT_ONCE: Policy =
+        Policy { mode: EngineMode::Auto, steer_from_bytes: 0, steer_from_reads: 0 };
+
     #[test]
-    fn splice_takes_a_stream_from_its_first_byte() {
+    fn splice_takes_a_stream_by_its_reads() {
         for (mode, at_once) in
             [(EngineMode::Auto, true), (EngineMode::Splice, true), (EngineMode::Sockmap, false)]
         {
-            let policy = Policy { mode, steer_from_bytes: 1000 };
+            let policy = Policy { mode, steer_from_bytes: 1000, steer_from_reads: 0 };
             let pays = |framing| policy.pays(&Copier::new(framing, false), Attempts::default());
             assert_eq!(pays(Framing::chunked()), at_once, "{mode:?}");
             assert!(pays(Framing::length(1000)) && !pays(Framing::length(999)), "{mode:?}");
+            let policy = Policy { steer_from_reads: 1, ..policy };
+            let chunked = Copier::new(Framing::chunked(), false);
+            assert!(!policy.pays(&chunked, Attempts::default()), "{mode:?}: nothing was read yet");
         }
     }
 
     #[test]
     fn unread_bytes_are_carried_before_the_next_attempt() {
-        let policy = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 0 };
+        let policy = Policy { mode: EngineMode::Sockmap, ..AT_ONCE };
         let copier = Copier::new(Framing::length(1000), false);
         let mut attempts = Attempts::default();
         for _ in 0..100 {

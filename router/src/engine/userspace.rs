@@ -59,6 +59,7 @@ pub struct Copier {
     dechunk: bool,
     bytes: u64,
     limit: u64,
+    reads: u64,
     progress: Instant,
 }
 
@@ -67,7 +68,7 @@ impl Copier {
     pub fn new(framing: Framing, dechunk: bool) -> Self {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
-        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, progress }
+        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, reads: 0, progress }
     }
 
     /// Lets no more than `limit` bytes come from the source, framing included.
@@ -110,6 +111,11 @@ impl Copier {
     /// Body bytes that came from the source, framing included.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Reads that found some of it: about the tokens of a stream so far.
+    pub fn reads(&self) -> u64 {
+        self.reads
     }
 
     /// When bytes last moved.
@@ -215,6 +221,7 @@ impl Copier {
                 return Poll::Ready(Ok(()));
             }
             let arrived = &scratch[..n];
+            self.reads += 1;
             if self.dechunk {
                 from.input.extend_from_slice(arrived);
                 return Poll::Ready(self.take_input(from));
