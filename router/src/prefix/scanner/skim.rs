@@ -5,7 +5,7 @@
 
 use fearless_simd::{Simd, dispatch};
 
-use super::vector::{self, BLOCK, Block, any_quote, parity};
+use super::vector::{self, BLOCK, Block, GROUP, Group, any_quote, parity};
 
 /// Passes over the inside of a string. Returns where `input` goes on behind the closing quote; `None`
 /// when the string does not end within.
@@ -66,18 +66,21 @@ impl Nest {
 
     #[inline(always)]
     fn skip_nest<S: Simd>(&mut self, simd: S, input: &[u8]) -> Option<usize> {
-        /// Blocks between two looks for a long part without quotes. To look at what each block has
-        /// would cost more than it spares: the processor cannot foresee it.
-        const BETWEEN: usize = 8;
+        /// Blocks passed one by one before something faster is tried again; twice as many each time
+        /// that it is not worth it. To look at what each block has would cost more than it spares:
+        /// the processor cannot foresee it.
+        const FEW: usize = 4;
+        const MANY: usize = 32;
         // A copy can live in registers.
         let mut nest = *self;
         let (blocks, rest) = input.as_chunks::<BLOCK>();
         let mut at = 0;
+        let mut between = FEW;
         while at < blocks.len() {
             if nest.in_string {
                 at += nest.skip_quoteless(simd, &blocks[at..]);
             }
-            let some = &blocks[at..blocks.len().min(at + BETWEEN)];
+            let some = &blocks[at..blocks.len().min(at + between)];
             for (index, block) in some.iter().enumerate() {
                 if let Some(end) = nest.skip_block(&Block::full(simd, block)) {
                     *self = nest;
@@ -85,10 +88,33 @@ impl Nest {
                 }
             }
             at += some.len();
+            let quiet = nest.skip_quiet(simd, blocks, at);
+            between = if quiet == at { MANY.min(between * 2) } else { FEW };
+            at = quiet;
         }
         let end = nest.skip_block(&Block::load(simd, rest));
         *self = nest;
         end.map(|end| at * BLOCK + end as usize)
+    }
+
+    /// Passes over groups of blocks in which strings begin and end and nothing else happens, from
+    /// block `at` on, which is not the first. Returns the block where it stopped.
+    #[inline(always)]
+    fn skip_quiet<S: Simd>(&mut self, simd: S, blocks: &[[u8; BLOCK]], mut at: usize) -> usize {
+        let input = blocks.as_flattened();
+        if self.literal != (input[at * BLOCK - 1] == b'\\') {
+            // The last of an even number of backslashes: groups take it for one that escapes.
+            return at;
+        }
+        while let Some(window) = input[at * BLOCK - 1..].first_chunk() {
+            match vector::group(simd, window, self.open, self.in_string) {
+                Group::Quiet { odd } => self.in_string ^= odd,
+                Group::Loud => break,
+            }
+            at += 4;
+            self.literal = window[GROUP] == b'\\';
+        }
+        at
     }
 
     /// Passes over one block; says where the value ends in it.

@@ -68,6 +68,50 @@ pub(super) fn any_quote<S: Simd>(simd: S, blocks: &[[u8; BLOCK]; 4]) -> bool {
     (a | b | c | d).any_true()
 }
 
+/// Bytes of a group of blocks.
+pub(super) const GROUP: usize = 4 * BLOCK;
+
+/// What is in a group of blocks.
+pub(super) enum Group {
+    /// No bracket that counts, no two backslashes in a row, and an odd or even number of quotes that
+    /// have no backslash before them.
+    Quiet { odd: bool },
+    /// Anything else.
+    Loud,
+}
+
+/// Looks at a group; `window` begins with the byte before it. Brackets are `open` and the one two
+/// codes on, which closes it; none counts when all of the group is within one string.
+#[inline(always)]
+pub(super) fn group<S: Simd>(
+    simd: S,
+    window: &[u8; GROUP + 1],
+    open: u8,
+    in_string: bool,
+) -> Group {
+    let splat = |byte| u8x64::splat(simd, byte);
+    let at = |at: usize| u8x64::from_slice(simd, &window[at..at + BLOCK]);
+    // Additions and minima cost less than comparisons: what is looked for is made zero, and of four
+    // blocks the smallest bytes are compared.
+    let bracket = |at: u8x64<S>| (at - splat(open)) & splat(!2);
+    let run = |before: u8x64<S>, at: u8x64<S>| (before ^ splat(b'\\')) | (at ^ splat(b'\\'));
+    let quote =
+        |before: u8x64<S>, at: u8x64<S>| at.simd_eq(splat(b'"')) & !before.simd_eq(splat(b'\\'));
+    let blocks = [0, 1, 2, 3].map(|n| (at(n * BLOCK), at(n * BLOCK + 1)));
+    let smallest = |[a, b, c, d]: [u8x64<S>; 4]| a.min(b).min(c.min(d));
+    let brackets = smallest(blocks.map(|(_, at)| bracket(at)));
+    let runs = smallest(blocks.map(|(before, at)| run(before, at)));
+    let [a, b, c, d] = blocks.map(|(before, at)| quote(before, at));
+    if !brackets.min(runs).simd_eq(splat(0)).any_true() {
+        return Group::Quiet { odd: (a ^ b ^ c ^ d).to_bitmask().count_ones() % 2 == 1 };
+    }
+    let one_string = in_string && !(a | b | c | d).any_true();
+    if one_string && !runs.simd_eq(splat(0)).any_true() {
+        return Group::Quiet { odd: false };
+    }
+    Group::Loud
+}
+
 /// The bytes of a full block that a backslash before them makes literal, and whether the byte behind
 /// the block is. `carry` says whether the first byte is.
 #[inline(always)]
