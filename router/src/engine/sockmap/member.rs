@@ -88,14 +88,25 @@ impl Membership {
         conn: &mut Conn,
         worker: u32,
     ) -> Result<Direction, NoSource> {
-        let declined = |error| NoSource::Declined(declined(error));
-        let member = Self::of(kernel, conn).map_err(declined)?;
+        let member = Self::of(kernel, conn).map_err(|error| NoSource::Declined(declined(error)))?;
         if let Some(source) = member.source {
             return Ok(kernel.direction(source.direction));
         }
-        let cookie = member.cookie;
         read_rest(conn)?;
-        let index = kernel.take_direction().ok_or(NoSource::Declined(Decline::NoRoom))?;
+        let direction = Self::join(kernel, conn, worker).map_err(NoSource::Declined)?;
+        tcp::kick(&conn.stream);
+        Ok(direction)
+    }
+
+    /// Puts the connection among the sources. The program does not look at what waits in its queue
+    /// until something else happens to the socket.
+    pub(super) fn join(
+        kernel: &Arc<Kernel>,
+        conn: &mut Conn,
+        worker: u32,
+    ) -> Result<Direction, Decline> {
+        let cookie = Self::of(kernel, conn).map_err(declined)?.cookie;
+        let index = kernel.take_direction().ok_or(Decline::NoRoom)?;
         let direction = kernel.direction(index);
         direction.prepare(worker);
         if let Err(error) = kernel.join_source(cookie, conn.stream.as_fd(), index) {
@@ -104,7 +115,6 @@ impl Membership {
         }
         let source = Source { direction: index, read: conn.stream.bytes_read() };
         conn.sockmap.as_mut().expect("a member").source = Some(source);
-        tcp::kick(&conn.stream);
         Ok(direction)
     }
 

@@ -26,9 +26,9 @@ use crate::{
     net::{Conn, HangupWatch, Side, Watched},
 };
 
-/// Longest time between two looks at a direction, in case its event was lost because the queue was
-/// full.
-const LOOK: Duration = Duration::from_secs(5);
+/// Longest time between two looks at a direction: its event may have been lost because the queue was
+/// full, or the kernel may have failed to show the program a packet.
+const LOOK: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 /// How an engine steers.
 #[derive(Clone, Copy, Debug)]
@@ -213,7 +213,7 @@ impl Sockmap {
             Ok(handed) => handed,
             Err(end) => return Steered { bytes: 0, released: false, end },
         };
-        let woken = handed.wait(to, idle, watch_target).await;
+        let woken = handed.wait(from, to, idle, watch_target).await;
         if matches!(woken, Woken::Source(Side::Closed)) {
             // The hang-up is seen before the program has looked at the packet that brought it.
             tcp::kick(&from.stream);
@@ -311,19 +311,16 @@ struct HandedOver<'a> {
 impl HandedOver<'_> {
     /// Waits until the program stops, one of the connections hangs up, or nothing has moved for
     /// `idle`.
-    async fn wait(&mut self, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
+    async fn wait(&mut self, from: &Conn, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
         let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(LOOK)));
-        std::future::poll_fn(|cx| self.poll(cx, to, idle, watch_target, timer.as_mut())).await
+        std::future::poll_fn(|cx| {
+            let ended = self.poll_ended(cx, to, watch_target);
+            if ended.is_ready() { ended } else { self.poll_idle(cx, from, idle, timer.as_mut()) }
+        })
+        .await
     }
 
-    fn poll(
-        &self,
-        cx: &mut Context<'_>,
-        to: &Conn,
-        idle: Duration,
-        watch_target: bool,
-        mut timer: std::pin::Pin<&mut Sleep>,
-    ) -> Poll<Woken> {
+    fn poll_ended(&self, cx: &mut Context<'_>, to: &Conn, watch_target: bool) -> Poll<Woken> {
         self.inner.events.wait(self.index, cx);
         // After the waker is in place, so that an event in between is not lost.
         if !self.direction.redirects() {
@@ -338,11 +335,30 @@ impl HandedOver<'_> {
         if watch_target && to.stream.poll_readable(cx).is_ready() {
             return Poll::Ready(Woken::TargetReadable);
         }
+        Poll::Pending
+    }
+
+    /// Ready when nothing has moved for `idle`. Looks at the source now and then until that.
+    fn poll_idle(
+        &self,
+        cx: &mut Context<'_>,
+        from: &Conn,
+        idle: Duration,
+        mut timer: std::pin::Pin<&mut Sleep>,
+    ) -> Poll<Woken> {
         while timer.as_mut().poll(cx).is_ready() {
             let quiet = tcp::now_ns().saturating_sub(self.direction.last_ns());
             let quiet = Duration::from_nanos(quiet);
             if quiet >= idle {
                 return Poll::Ready(Woken::Idle);
+            }
+            if quiet >= LOOK {
+                // Packets may wait for a program that was not told of them. This costs a system call
+                // where there are none.
+                tcp::kick(&from.stream);
+                if !self.direction.redirects() {
+                    return Poll::Ready(Woken::Stopped);
+                }
             }
             timer.as_mut().reset(Instant::now() + (idle - quiet).min(LOOK));
         }

@@ -278,6 +278,33 @@ fn silence_ends_after_the_idle_time() {
 }
 
 #[test]
+fn packets_that_the_program_was_not_told_of_are_found() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let body = pattern(5, 100_000);
+        source.write_all(&body[..1000]).await.unwrap();
+        // Bytes that were there before the source joined: the kernel tells nobody, just as when it
+        // loses a wake-up.
+        std::future::poll_fn(|cx| from.stream.poll_readable(cx)).await.unwrap();
+        let inner = &engine.inner;
+        Membership::join(&inner.kernel, &mut from, inner.worker).unwrap();
+        let mut framing = Framing::length(body.len() as u64);
+        let reader = tokio::task::spawn_local(async move {
+            let mut got = vec![0; body.len()];
+            target.read_exact(&mut got[..1000]).await.unwrap();
+            source.write_all(&body[1000..]).await.unwrap();
+            target.read_exact(&mut got[1000..]).await.unwrap();
+            assert!(got == body);
+            (source, target)
+        });
+        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, 100_000));
+        drop(reader.await.unwrap());
+    });
+}
+
+#[test]
 fn a_stalled_target_bounds_what_the_kernel_holds_and_gets_all_in_the_end() {
     let settings = Settings { backlog_bytes: 200_000, ..Settings::default() };
     with_engine(settings, |engine| async move {
