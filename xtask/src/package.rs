@@ -24,6 +24,12 @@ pub(crate) fn package(workspace: &Workspace) -> Result<()> {
         fs::copy(workspace.root.join(file), dir.join(file))
             .with_context(|| format!("cannot copy {file}"))?;
     }
+    // The pages that README.md refers to.
+    fs::create_dir_all(dir.join("docs"))?;
+    for entry in fs::read_dir(workspace.root.join("docs"))? {
+        let file = entry?.path();
+        fs::copy(&file, dir.join("docs").join(file.file_name().context("a name")?))?;
+    }
     fs::write(dir.join("atalho.service"), include_str!("../assets/atalho.service"))?;
     fs::write(dir.join("atalho.toml"), include_str!("../../docs/example.toml"))?;
     let archive = packages.join(format!("{name}.tar.gz"));
