@@ -100,7 +100,6 @@ fn stalled_clients_of_large_writes_cost_a_bounded_amount() {
 }
 
 #[test]
-#[ignore = "takes long"]
 fn stalled_clients_of_small_writes_cost_a_bounded_amount() {
     stalled(200);
 }

@@ -27,7 +27,8 @@ use crate::{
     net::{Conn, Stream},
 };
 
-const IDLE: Duration = Duration::from_secs(10);
+/// Longer than any test.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// The programs, loaded once for all tests; or why the tests are skipped. In CI nothing may be
 /// skipped.
