@@ -5,7 +5,6 @@
 //! they run on; [`report`] shows them; [`suite`] holds the comparisons (`atalho-bench`, which is what
 //! `cargo xtask bench` runs).
 
-pub mod decision;
 pub mod engine;
 pub mod load;
 pub mod machine;

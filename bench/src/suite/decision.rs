@@ -20,6 +20,7 @@ use router::{
 };
 use serde::Serialize;
 
+use super::bodies::Shape;
 use crate::report::{Table, median, number};
 
 /// The prefix lengths that are measured.
@@ -28,36 +29,6 @@ pub const PREFIX_LENGTHS: [usize; 3] = [1_024, 4_096, 65_536];
 pub const BODY_SIZES: [usize; 5] = [4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20];
 /// Instances to choose from.
 const INSTANCES: usize = 7;
-
-/// What a chat is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shape {
-    /// Messages of 4,000 characters: instructions, documents, code.
-    Long,
-    /// Messages of 280 characters: a conversation. More strings and brackets per byte.
-    Short,
-}
-
-impl Shape {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Long, Self::Short];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Long => "long messages",
-            Self::Short => "short messages",
-        }
-    }
-
-    /// Texts of [`TURN`] in a message.
-    fn turns(self) -> usize {
-        match self {
-            Self::Long => 14,
-            Self::Short => 1,
-        }
-    }
-}
 
 /// One body, decided and parsed.
 #[derive(Clone, Debug, Serialize)]
@@ -102,7 +73,7 @@ pub fn run(time: Duration) -> anyhow::Result<Vec<Case>> {
     for (shape, body_bytes) in
         Shape::ALL.into_iter().flat_map(|shape| BODY_SIZES.map(|bytes| (shape, bytes)))
     {
-        let body = chat(shape, body_bytes);
+        let body = shape.body(body_bytes);
         let parse_us = timing(time, || {
             let value: serde_json::Value = serde_json::from_slice(&body).expect("made as JSON");
             black_box(value);
@@ -158,31 +129,6 @@ fn variant() -> anyhow::Result<Arc<Variant>> {
     Ok(endpoint.variants[0].clone())
 }
 
-/// Of texts: line ends and quotes are escaped, as they are in prose and code.
-const TURN: &str = "Let us look at the second point again.\\n\\nThe figures say that a \
-    \\\"warm\\\" cache answers in a tenth of the time; what does that mean for a fleet of hosts? \
-    Answer in full sentences, name your sources, and keep to the facts that were given before. ";
-
-/// A chat of about `bytes`. The model comes last, as some clients send it, which makes the scanner
-/// go all the way.
-fn chat(shape: Shape, bytes: usize) -> Vec<u8> {
-    const TAIL: &str = r#"],"temperature":0.7,"stream":true,"model":"m"}"#;
-    let text = TURN.repeat(shape.turns());
-    let mut body = String::from(r#"{"messages":[{"role":"system","content":"You are helpful."}"#);
-    for role in ["user", "assistant"].into_iter().cycle() {
-        let message = format!(r#",{{"role":"{role}","content":"{text}"}}"#);
-        if body.len() + message.len() + TAIL.len() > bytes {
-            break;
-        }
-        body += &message;
-    }
-    const FRAME: usize = r#",{"role":"user","content":""}"#.len();
-    let filler = bytes.saturating_sub(body.len() + TAIL.len() + FRAME);
-    body += &format!(r#",{{"role":"user","content":"{}"}}"#, "x".repeat(filler));
-    body += TAIL;
-    body.into_bytes()
-}
-
 /// Runs `work` in batches for about `time`.
 fn timing(time: Duration, mut work: impl FnMut()) -> Timing {
     let start = Instant::now();
@@ -227,25 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_json_of_the_size_asked_for() {
-        for (shape, size) in
-            Shape::ALL.into_iter().flat_map(|shape| BODY_SIZES.map(|size| (shape, size)))
-        {
-            let body = chat(shape, size);
-            assert!(body.len().abs_diff(size) <= 40, "{} {size}", body.len());
-            let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            assert_eq!(value["model"], "m");
-        }
-    }
-
-    #[test]
     fn a_decision_can_be_made() {
         let variant = variant().unwrap();
         decide(
             &variant,
             Api::ChatCompletions,
             1024,
-            &chat(Shape::Long, 4096),
+            &Shape::Long.body(4096),
             &mut fastrand::Rng::new(),
         );
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    decision::{Case, Shape},
+    bodies::Shape,
+    decision::Case,
     relay::{Results, Scenario, StreamsRun},
     target::Target,
 };

@@ -4,6 +4,7 @@
 //! costs, beside nginx and HAProxy; [`routing`] is what choosing by prefix is worth. [`goals`] holds
 //! the results against what the project promises.
 
+pub mod bodies;
 pub mod decision;
 pub mod goals;
 pub mod relay;
