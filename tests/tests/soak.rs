@@ -144,7 +144,10 @@ for_each_engine_on_loopback! {
                     let text = setup.clone().set("response_headers", names).text();
                     replace(&gateway.config_file(), &text);
                     least = least.min(process::resident(gateway.pid()));
-                    assert!(gateway.in_flight() <= STREAMS as u32);
+                    // A busy machine takes a moment to see that a client has left.
+                    eventually("only streams are in flight", || {
+                        gateway.in_flight() <= STREAMS as u32
+                    });
                     round += 1;
                 }
                 resident.push(least);
