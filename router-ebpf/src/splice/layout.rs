@@ -124,6 +124,11 @@ pub mod ask {
     pub const BREAK: u32 = 4;
     /// The socket of `source` is closed.
     pub const CLOSED: u32 = 5;
+    /// The socket of `source` takes [`Command::length`] bytes more than it has got.
+    pub const WIDEN: u32 = 6;
+    /// The socket of `source` announces no more than [`Command::length`] bytes as its window from now on, or
+    /// what it likes if that is zero.
+    pub const LIMIT: u32 = 7;
 }
 
 /// How the programs answer.
@@ -160,7 +165,7 @@ pub struct Command {
     pub a: u32,
     /// See [`Conn::generation`].
     pub generation: u32,
-    /// Bytes left of the body, or [`UNKNOWN`](super::state::UNKNOWN).
+    /// Bytes left of the body, or [`UNKNOWN`](super::state::UNKNOWN); or see [`ask::WIDEN`], [`ask::LIMIT`].
     pub length: u64,
     /// See [`Conn::most`].
     pub most: u64,

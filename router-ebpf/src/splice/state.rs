@@ -104,6 +104,11 @@ pub struct Socket {
     pub doubt: u32,
     /// Where the last splice ended.
     pub doubt_from: u32,
+    /// The most bytes that the socket's own packets announce as its window, however large it is; 0 for no
+    /// limit.
+    pub limit: u32,
+    /// The highest number that one of its packets had, or one in its name.
+    pub number: u32,
 }
 
 /// No end is known.
@@ -127,6 +132,12 @@ pub struct Splice {
     pub edge: i64,
     /// The right edge that the source was promised, a position.
     pub promised: i64,
+    /// Bytes that the source's socket takes beyond what was forwarded, if the carrying ends there.
+    pub room: i64,
+    /// How many of them the source is promised at most: more when it makes use of them.
+    pub offer: i64,
+    /// How many it is promised beyond a known end.
+    pub behind: i64,
     /// Where the body stands at `parsed`.
     pub framing: Framing,
     /// Position 0 as the source numbers it.
@@ -168,6 +179,9 @@ impl Splice {
         parsed: 0,
         edge: 0,
         promised: 0,
+        room: 0,
+        offer: 0,
+        behind: 0,
         framing: Framing::none(),
         h: 0,
         a: 0,
@@ -310,6 +324,7 @@ impl Pair {
         if edge < promised {
             return Err(Refusal::Window);
         }
+        let own = window::bytes(self.source.own_window, self.source.scale_own);
         self.splice = Splice {
             forwarded: 0,
             acked: 0,
@@ -317,6 +332,9 @@ impl Pair {
             parsed: 0,
             edge,
             promised,
+            room: own,
+            offer: own,
+            behind: own,
             framing,
             h,
             a,
@@ -332,6 +350,33 @@ impl Pair {
         self.source.asks = 0;
         let generation = word::generation(self.word);
         Ok((word::pack(mode::PASS, generation, h), word::pack(mode::LIVE, generation, h)))
+    }
+
+    /// Notes that the source has sent up to `end`.
+    #[inline(always)]
+    pub(crate) fn forwards(&mut self, end: i64) {
+        let splice = &mut self.splice;
+        if end <= splice.forwarded as i64 {
+            return;
+        }
+        splice.forwarded = end as u64;
+        let promised = splice.promised;
+        let most = 2 * (promised - end) < splice.offer;
+        let known = splice.offer <= promised - splice.acked as i64;
+        if most && known && splice.offer < splice.room {
+            // It could make use of more, and it is the offer that holds it.
+            let twice = 2 * splice.offer;
+            splice.offer = if twice < splice.room { twice } else { splice.room };
+        }
+    }
+
+    /// Takes note that the source's socket takes `bytes` more than what its peer has sent to it, which it
+    /// has not announced.
+    #[inline(always)]
+    pub fn widen(&mut self, bytes: i64) {
+        if self.mode() == mode::LIVE && bytes > self.splice.room {
+            self.splice.room = bytes;
+        }
     }
 
     /// Ends the carrying at the highest byte forwarded: LIVE → DRAIN, or PASS at once when nothing was
@@ -366,6 +411,8 @@ impl Pair {
         self.receiver.tx = self.receiver.tx.wrapping_add(carried);
         // Numbers that nobody has moved along while it lasted; from 2 GiB on they would seem to be later.
         self.receiver.next = self.splice.a.wrapping_add(carried);
+        self.receiver.number = self.receiver.next;
+        self.source.number = self.source.next;
         self.receiver.doubt = 1;
         self.receiver.doubt_from = self.receiver.next;
         self.source.own_ack = self.splice.h.wrapping_add(carried);
@@ -380,9 +427,13 @@ impl Pair {
     /// The window field for the source, with an acknowledgement up to `position`.
     #[inline(always)]
     pub(crate) fn window_for_source(&mut self, position: i64) -> u16 {
-        let own = window::bytes(self.source.own_window, self.source.scale_own);
-        let limit = self.splice.forwarded as i64 + own;
-        self.splice.promised = window::promise(self.splice.promised, self.splice.edge, limit);
+        let splice = &mut self.splice;
+        let limit = splice.forwarded as i64 + splice.offer;
+        // No end that is known lies so far away that this could overflow.
+        let behind = splice.length as i64 + splice.behind;
+        let known = splice.length < UNTIL_CLOSE;
+        let limit = if known && behind < limit { behind } else { limit };
+        splice.promised = window::promise(splice.promised, splice.edge, limit);
         window::raw(self.splice.promised - position, self.source.scale_own)
     }
 }

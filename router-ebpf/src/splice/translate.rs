@@ -131,6 +131,8 @@ pub enum Plan {
     Pass,
     /// As [`Action::Forward`], with `peer`.
     Forward,
+    /// As [`Action::TurnRound`], with `socket`.
+    TurnRound,
     /// As [`Action::Split`].
     Split,
     /// As [`Action::Split`], with the window of zero first.
@@ -157,6 +159,7 @@ impl From<&Outcome> for Verdict {
             Plan::Drop => Action::Drop,
             Plan::Pass => Action::Pass(socket),
             Plan::Forward => Action::Forward(peer),
+            Plan::TurnRound => Action::TurnRound(socket),
             Plan::Split => Action::Split { socket, peer, zero_window_first: false },
             Plan::SplitAndQuiet => Action::Split { socket, peer, zero_window_first: true },
         };
@@ -227,12 +230,15 @@ pub fn ingress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
 /// Notes what a socket says, by the packet as it goes to the wire.
 #[inline(always)]
 fn observe_own(socket: &mut Socket, wire: &Packet) {
+    let fresh = seq::before(socket.number, wire.seq) || seq::before(socket.own_ack, wire.ack);
+    socket.number = seq::later(socket.number, wire.seq);
     socket.next = seq::later(socket.next, wire.end());
     if wire.has(flag::ACK) && !wire.has(flag::RST) {
         socket.own_ack = wire.ack;
         socket.own_window = wire.window;
         let edge = seq::shift(wire.ack, window::bytes(wire.window, socket.scale_own));
-        socket.own_edge = seq::later(socket.own_edge, edge);
+        // What has a higher number, or acknowledges more, is believed, also when its window is smaller.
+        socket.own_edge = if fresh { edge } else { seq::later(socket.own_edge, edge) };
     }
 }
 
@@ -249,6 +255,7 @@ pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
         seq: packet.seq.wrapping_add(socket.tx),
         ack: packet.ack.wrapping_add(socket.rx),
         sack: packet.sack.shifted(socket.rx),
+        window: window::at_most(packet.window, socket.limit, socket.scale_own),
         timestamps,
         ..*packet
     };
@@ -282,11 +289,12 @@ fn acknowledge(pair: &mut Pair, timestamps: Option<Timestamps>, sack: Sack) -> P
 
 /// The source's packet goes back to it as a bare acknowledgement.
 #[inline(always)]
-fn turn_round(pair: &mut Pair, packet: &Packet) -> Action {
+fn turn_round(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
     let value = pair.source.ts_last;
     pair.source.ts_floor = value;
     let stamp = restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.value });
-    Action::TurnRound(acknowledge(pair, stamp, Sack::default()))
+    out.plan = Plan::TurnRound;
+    out.socket = acknowledge(pair, stamp, Sack::default());
 }
 
 /// The source's packet for the receiver, at `position`, with `len` bytes of its payload.
@@ -328,49 +336,63 @@ fn for_source_socket(pair: &Pair, packet: &Packet, position: i64) -> Packet {
 ///
 /// With an unknown length, its payload is looked at first, if [`Pair::accepts`] it: see
 /// [`Splice::look`](super::state::Splice::look).
-#[inline(always)]
 pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
+    let mut outcome = Outcome::default();
+    from_source(pair, packet, &mut outcome);
+    (&outcome).into()
+}
+
+/// As [`ingress_from_source`], in place.
+#[inline(always)]
+pub fn from_source(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
+    out.events = 0;
+    out.plan = Plan::Pass;
     if pair.mode() == mode::DEAD {
-        return Action::Pass(*packet).into();
+        out.socket = *packet;
+        return;
     }
     if packet.has(flag::SYN) {
-        return Action::Pass(ingress_at_rest(&mut pair.source, packet)).into();
+        out.socket = ingress_at_rest(&mut pair.source, packet);
+        return;
     }
     let closing = if packet.has(flag::FIN | flag::RST) { event::SOURCE_CLOSED } else { 0 };
     if pair.mode() == mode::PASS {
         pair.word = word::passed(pair.word, packet.end());
-        let action = Action::Pass(ingress_at_rest(&mut pair.source, packet));
-        return Verdict { action, events: closing };
+        out.socket = ingress_at_rest(&mut pair.source, packet);
+        out.events = closing;
+        return;
     }
     let at = pair.splice.position(packet.seq);
     if packet.has(flag::RST) {
-        return reset_from_source(pair, packet, at);
+        reset_from_source(pair, packet, at, out);
+        return;
     }
     if !pair.accepts(packet.ack) {
         // Nobody has sent what it acknowledges.
-        return Action::Drop.into();
+        out.plan = Plan::Drop;
+        return;
     }
     observe_peer(&mut pair.source, packet);
     if packet.len == 0 && !packet.has(flag::FIN) {
-        return bare_from_source(pair, packet, at).into();
+        bare_from_source(pair, packet, at, out);
+        return;
     }
-    let verdict = data_from_source(pair, packet, at);
+    data_from_source(pair, packet, at, out);
     if !packet.has(flag::FIN) {
-        return verdict;
+        return;
     }
     let fin_at = at + packet.len as i64;
-    let live = pair.mode() == mode::LIVE;
-    let behind_hole = live && fin_at > pair.splice.forwarded as i64;
-    let mut fin = for_source_socket(pair, packet, fin_at);
-    fin.flags &= !flag::PSH;
-    match verdict.action {
-        Action::Pass(_) if packet.len == 0 && behind_hole => Action::Drop.into(),
-        Action::Pass(_) => Verdict { events: verdict.events | closing, ..verdict },
-        Action::Forward(peer) if !behind_hole && peer.len == packet.len => Verdict {
-            action: Action::Split { socket: fin, peer, zero_window_first: false },
-            events: verdict.events | closing,
-        },
-        _ => verdict,
+    let behind_hole = pair.mode() == mode::LIVE && fin_at > pair.splice.forwarded as i64;
+    match out.plan {
+        Plan::Pass if packet.len == 0 && behind_hole => out.plan = Plan::Drop,
+        Plan::Pass => out.events |= closing,
+        Plan::Forward if !behind_hole && out.peer.len == packet.len => {
+            out.socket = for_source_socket(pair, packet, fin_at);
+            out.socket.flags &= !flag::PSH;
+            out.plan = Plan::Split;
+            out.events |= closing;
+        }
+        _ => {}
     }
 }
 
@@ -378,92 +400,99 @@ pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
 /// when the reset has one that the source can know to be waited for. That is what follows the last byte
 /// it has sent, or, when it answers for a connection that is gone, what was acknowledged to it.
 #[inline(always)]
-fn reset_from_source(pair: &Pair, packet: &Packet, at: i64) -> Verdict {
+fn reset_from_source(pair: &Pair, packet: &Packet, at: i64, out: &mut Outcome) {
     let forwarded = pair.splice.forwarded as i64;
     let acked = pair.splice.acked as i64;
     let exact = at == forwarded || at == acked;
     if !exact && (at < acked || at > pair.splice.promised) {
-        return Action::Drop.into();
+        out.plan = Plan::Drop;
+        return;
     }
-    let mut reset = for_source_socket(pair, packet, at);
+    out.socket = for_source_socket(pair, packet, at);
     let expected = pair.source.own_ack.wrapping_sub(pair.source.rx);
     if exact {
-        reset.seq = expected;
+        out.socket.seq = expected;
+        out.events = event::SOURCE_CLOSED;
     } else if at < forwarded || pair.mode() == mode::LIVE {
         // Within the window: the socket asks whether it is meant, and the answer will be exact.
-        reset.seq = expected.wrapping_add(1);
+        out.socket.seq = expected.wrapping_add(1);
     }
-    let events = if exact { event::SOURCE_CLOSED } else { 0 };
-    Verdict { action: Action::Pass(reset), events }
 }
 
 /// No payload: an answer, or a probe.
 #[inline(always)]
-fn bare_from_source(pair: &mut Pair, packet: &Packet, at: i64) -> Action {
+fn bare_from_source(pair: &mut Pair, packet: &Packet, at: i64, out: &mut Outcome) {
     let forwarded = pair.splice.forwarded as i64;
     if pair.mode() == mode::DRAIN || at < -1 {
-        return Action::Pass(for_source_socket(pair, packet, at));
+        out.socket = for_source_socket(pair, packet, at);
+        return;
     }
+    let seq_at = if at < forwarded { at } else { forwarded };
     if pair.source.asks != 0 {
         // One of the socket's probes is answered; the receiver need not hear of it.
         pair.source.asks = 0;
-        let seq_at = if at < forwarded { at } else { forwarded };
-        return Action::Split {
-            socket: for_source_socket(pair, packet, seq_at),
-            peer: for_receiver(pair, packet, seq_at, 0),
-            zero_window_first: false,
-        };
+        out.plan = Plan::Split;
+        out.socket = for_source_socket(pair, packet, seq_at);
+        out.peer = for_receiver(pair, packet, seq_at, 0);
+        return;
     }
     if at < pair.splice.acked as i64 - 1 {
-        return turn_round(pair, packet);
+        turn_round(pair, packet, out);
+        return;
     }
-    Action::Forward(for_receiver(pair, packet, if at < forwarded { at } else { forwarded }, 0))
+    out.plan = Plan::Forward;
+    out.peer = for_receiver(pair, packet, seq_at, 0);
 }
 
 #[inline(always)]
-fn data_from_source(pair: &mut Pair, packet: &Packet, at: i64) -> Verdict {
+fn data_from_source(pair: &mut Pair, packet: &Packet, at: i64, out: &mut Outcome) {
     let end = at + packet.len as i64;
     let length = pair.splice.length as i64; // UNKNOWN becomes -1
     let known = length >= 0;
     if end <= 0 && at < 0 || known && at >= length {
         if pair.mode() == mode::LIVE && at > 0 {
             // Beyond the end, and the end has not come yet: the source repeats it.
-            return Action::Drop.into();
+            out.plan = Plan::Drop;
+            return;
         }
         pair.word = word::passed(pair.word, packet.end());
-        let passed = for_source_socket(pair, packet, at);
-        return Action::Pass(Packet { len: packet.len, ..passed }).into();
+        out.socket = for_source_socket(pair, packet, at);
+        out.socket.len = packet.len;
+        return;
     }
     if at < 0 {
-        return turn_round(pair, packet).into();
+        turn_round(pair, packet, out);
+        return;
     }
     if end > pair.splice.promised && pair.mode() == mode::LIVE {
         // A probe with a byte of data, or not from the source: the receiver tells its window. It answers
         // what is before the number that it waits for.
         let acked = pair.splice.acked as i64;
-        return Action::Forward(for_receiver(pair, packet, acked - 1, 0)).into();
+        out.plan = Plan::Forward;
+        out.peer = for_receiver(pair, packet, acked - 1, 0);
+        return;
     }
     if packet.len == 0 {
         // A FIN alone.
-        return Action::Pass(for_source_socket(pair, packet, at)).into();
+        out.socket = for_source_socket(pair, packet, at);
+        return;
     }
     let end = if known && end > length { length } else { end };
     if end <= pair.splice.acked as i64 {
-        return turn_round(pair, packet).into();
+        turn_round(pair, packet, out);
+        return;
     }
     if !pair.splice.may_forward(end) {
-        return Action::Drop.into();
+        out.plan = Plan::Drop;
+        return;
     }
-    let mut events = 0;
-    if end > pair.splice.forwarded as i64 {
-        pair.splice.forwarded = end as u64;
-    }
+    pair.forwards(end);
     if pair.mode() == mode::LIVE && known && end == length {
         pair.end();
-        events = event::ENDED;
+        out.events = event::ENDED;
     }
-    let forward = for_receiver(pair, packet, at, (end - at) as u32);
-    Verdict { action: Action::Forward(forward), events }
+    out.plan = Plan::Forward;
+    out.peer = for_receiver(pair, packet, at, (end - at) as u32);
 }
 
 /// A packet that arrives from the receiver.
@@ -596,7 +625,8 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
         pair.source.own_ack = packet.ack.wrapping_add(pair.source.rx);
         if pair.mode() == mode::DRAIN {
             // It may have more bytes that nobody has read, and take fewer. In LIVE it gets none.
-            pair.source.own_window = packet.window;
+            let Socket { limit, scale_own, .. } = pair.source;
+            pair.source.own_window = window::at_most(packet.window, limit, scale_own);
         }
     }
     pair.source.next = seq::later(pair.source.next, wire.end());
@@ -635,7 +665,7 @@ fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet, out: &mut Outcome
         timestamps: restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.echo }),
         len,
         flags: if early { packet.flags & !flag::FIN } else { packet.flags },
-        ..*packet
+        window: window::at_most(packet.window, pair.receiver.limit, pair.receiver.scale_own),
     };
     // Its end is where the splice has left it, or will.
     let next = pair.receiver.next;
@@ -736,6 +766,74 @@ mod tests {
         assert_eq!(passed(verdict.action).seq, 4993, "the socket answers it");
         ingress_from_receiver(&mut pair, &syn);
         assert_eq!((pair.mode(), pair.source, pair.receiver), (mode::LIVE, source, receiver));
+    }
+
+    /// What the socket takes is offered to a source that uses it, up to the receiver's window.
+    #[test]
+    fn the_offer_grows_with_its_use() {
+        let mut pair = live(1 << 40);
+        pair.receiver.scale_peer = 7;
+        pair.source.scale_own = 7;
+        pair.widen(1 << 20);
+        let mut at = 0;
+        let mut round = |pair: &mut Pair, bytes: u32, window: u16| {
+            ingress_from_source(pair, &data(100 + at, bytes, 0));
+            at += bytes;
+            let Action::Forward(peer) = ingress_from_receiver(pair, &ack(500 + at, window)).action
+            else {
+                panic!("not forwarded")
+            };
+            i64::from(peer.window) << 7
+        };
+        for _ in 0..9 {
+            assert_eq!(round(&mut pair, 400, 20_000), 1000 >> 7 << 7, "no need for more");
+        }
+        let mut last = 1000;
+        while last < 1 << 20 {
+            let offered = round(&mut pair, last as u32, 20_000);
+            assert!(offered > last && offered <= 2 * last + 2000, "{offered} after {last}");
+            last = offered;
+        }
+        assert_eq!(round(&mut pair, last as u32, 20_000), 1 << 20);
+        assert_eq!(round(&mut pair, 1 << 20, 100), 1 << 20, "what the receiver promised stays");
+        assert_eq!(round(&mut pair, 1 << 20, 100), (20_000 << 7) - (2 << 20), "it takes no more");
+    }
+
+    /// So that the source believes in no larger window afterwards than the socket has announced.
+    #[test]
+    fn nothing_is_promised_far_beyond_a_known_end() {
+        let mut pair = live(5000);
+        pair.widen(1 << 20);
+        for at in 0..5u32 {
+            ingress_from_source(&mut pair, &data(100 + 1000 * at, 1000, 0));
+            ingress_from_receiver(&mut pair, &ack(1500 + 1000 * at, 50_000));
+        }
+        assert_eq!((pair.mode(), pair.source.own_edge), (mode::PASS, 6100));
+    }
+
+    /// RFC 9293, section 3.10.7.4.
+    #[test]
+    fn a_smaller_window_is_believed_with_something_new() {
+        let mut socket = Socket { limit: 1000, own_edge: 5000, own_ack: 100, ..Socket::default() };
+        socket.number = 50;
+        socket.next = 50;
+        let own = |seq, len, ack| Packet {
+            seq,
+            ack,
+            len,
+            window: 60_000,
+            flags: flag::ACK,
+            ..Packet::default()
+        };
+        assert_eq!(egress_at_rest(&mut socket, &own(50, 0, 100)).window, 1000);
+        assert_eq!(socket.own_edge, 5000);
+        egress_at_rest(&mut socket, &own(50, 10, 100));
+        assert_eq!(socket.own_edge, 5000, "the peer has seen this number already");
+        egress_at_rest(&mut socket, &own(60, 10, 100));
+        assert_eq!(socket.own_edge, 1100);
+        socket.own_edge = 5000;
+        egress_at_rest(&mut socket, &own(60, 10, 101));
+        assert_eq!(socket.own_edge, 1101);
     }
 
     /// From elsewhere, or a window probe: the receiver answers, and no number is believed.

@@ -15,6 +15,15 @@ pub const fn raw(bytes: i64, scale: u8) -> u16 {
     if units > u16::MAX as i64 { u16::MAX } else { units as u16 }
 }
 
+/// A window field that means `most` bytes at most, or a unit if that is more; with `most` zero, the field
+/// as it is.
+#[inline(always)]
+pub const fn at_most(field: u16, most: u32, scale: u8) -> u16 {
+    let units = most >> (scale & 15);
+    let units = if units == 0 { 1 } else { units };
+    if most != 0 && field as u32 > units { units as u16 } else { field }
+}
+
 /// The edge to promise a sender: as far as the receiver's (`edge`) and `limit` both reach, and never
 /// left of what was `promised` before.
 #[inline(always)]
@@ -27,6 +36,16 @@ pub const fn promise(promised: i64, edge: i64, limit: i64) -> i64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn windows_are_limited() {
+        assert_eq!(at_most(500, 0, 3), 500);
+        assert_eq!(at_most(500, 799, 3), 99);
+        assert_eq!(at_most(50, 799, 3), 50);
+        assert_eq!(at_most(0, 799, 3), 0);
+        assert_eq!(at_most(2, 799, 10), 1);
+        assert_eq!(at_most(65_535, u32::MAX, 0), 65_535);
+    }
 
     proptest! {
         #[test]

@@ -8,7 +8,7 @@ use router_ebpf::splice::{
     layout::{Conn, Event, flag, stop},
     seq,
     state::{Pair, mode, word},
-    translate::{self, Action, Packet, Plan, Side, event, flag as tcp},
+    translate::{self, Plan, Side, event, flag as tcp},
 };
 
 use super::{
@@ -107,6 +107,7 @@ pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Con
         entry.mss = mss as u32;
         let socket = &mut entry.socket;
         socket.next = packet.seq;
+        socket.number = packet.seq;
         socket.own_ack = packet.ack;
         socket.own_edge = packet.ack;
         socket.peer_edge = una.wrapping_add(window);
@@ -143,8 +144,8 @@ pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *
             }
         }
         decide_source(work, &raw mut (*source).pair);
-        spread(&mut *work);
-        settle(source, events | (*work).verdict.events);
+        events |= take_outcome(&mut *work);
+        settle(source, events);
     }
 }
 
@@ -152,7 +153,8 @@ pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *
 fn decide_source(work: *mut Work, pair: *mut Pair) -> u32 {
     // SAFETY: as in `from_source`.
     unsafe {
-        (*work).verdict = translate::ingress_from_source(&mut *pair, &(*work).packet);
+        let w = &mut *work;
+        translate::from_source(&mut *pair, &w.packet, &mut w.outcome);
     }
     0
 }
@@ -176,18 +178,24 @@ pub(super) unsafe fn from_receiver(work: *mut Work, source: *mut Conn) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         decide_receiver(work, &raw mut (*source).pair);
-        let w = &mut *work;
-        w.plan = match w.outcome.plan {
-            Plan::Drop => plan::DROP,
-            Plan::Pass => plan::PASS,
-            Plan::Forward => plan::FORWARD,
-            Plan::Split | Plan::SplitAndQuiet => plan::SPLIT,
-        };
-        w.peer = w.outcome.peer;
-        w.out = if w.plan == plan::FORWARD { w.outcome.peer } else { w.outcome.socket };
-        let events = w.outcome.events;
+        let events = take_outcome(&mut *work);
         settle(source, events);
     }
+}
+
+/// Takes the outcome apart. Returns the events.
+#[inline(always)]
+fn take_outcome(w: &mut Work) -> u8 {
+    w.plan = match w.outcome.plan {
+        Plan::Drop => plan::DROP,
+        Plan::Pass => plan::PASS,
+        Plan::Forward => plan::FORWARD,
+        Plan::TurnRound => plan::TURN_ROUND,
+        Plan::Split | Plan::SplitAndQuiet => plan::SPLIT,
+    };
+    w.peer = w.outcome.peer;
+    w.out = if w.plan == plan::FORWARD { w.outcome.peer } else { w.outcome.socket };
+    w.outcome.events
 }
 
 /// Notes what a packet of the receiver has brought to its socket: the connection may be a source next.
@@ -259,27 +267,6 @@ unsafe fn settle(source: *mut Conn, events: u8) {
             report(source, events);
         }
     }
-}
-
-/// Takes the verdict apart.
-#[inline(always)]
-fn spread(w: &mut Work) {
-    match w.verdict.action {
-        Action::Drop => w.plan = plan::DROP,
-        Action::Pass(out) => set(w, plan::PASS, &out),
-        Action::Forward(out) => set(w, plan::FORWARD, &out),
-        Action::TurnRound(out) => set(w, plan::TURN_ROUND, &out),
-        Action::Split { socket, peer, .. } => {
-            w.peer = peer;
-            set(w, plan::SPLIT, &socket);
-        }
-    }
-}
-
-#[inline(always)]
-fn set(w: &mut Work, plan: u32, out: &Packet) {
-    w.out = *out;
-    w.plan = plan;
 }
 
 /// Notes the ways to the other peer, and back.

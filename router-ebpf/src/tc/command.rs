@@ -36,13 +36,18 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 let Some(receiver) = conn(command.receiver) else { return answer::FAILED };
                 with_both(command, source, receiver, false)
             }
-            ask::STOP => {
+            ask::STOP | ask::WIDEN => {
                 let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::FAILED };
                 let Some(pair_lock) = Lock::take(&raw mut (*source).pair_lock) else {
                     drop(lock);
                     return answer::FAILED;
                 };
-                if (*source).role == role::SOURCE {
+                if command.what == ask::WIDEN {
+                    if (*source).role == role::SOURCE && (*source).generation == command.generation
+                    {
+                        (*source).pair.widen(command.length as i64);
+                    }
+                } else if (*source).role == role::SOURCE {
                     // The end may have come first.
                     let live = (*source).pair.mode() == mode::LIVE;
                     if live && (*source).stop == stop::NONE {
@@ -54,9 +59,13 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 drop(lock);
                 answer::DONE
             }
-            ask::CLOSED => {
+            ask::CLOSED | ask::LIMIT => {
                 let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::FAILED };
-                (*source).flags |= flag::CLOSED;
+                if command.what == ask::CLOSED {
+                    (*source).flags |= flag::CLOSED;
+                } else if (*source).role == role::NONE {
+                    (*source).socket.limit = command.length as u32;
+                }
                 drop(lock);
                 answer::DONE
             }

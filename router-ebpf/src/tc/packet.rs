@@ -10,7 +10,7 @@ use router_ebpf::splice::{
     layout::Flow,
     options::{self, Options},
     timestamps::Timestamps,
-    translate::{Outcome, Packet, Verdict},
+    translate::{Outcome, Packet},
 };
 
 use super::{DROP, MARK, NEXT, SENT};
@@ -84,7 +84,6 @@ pub(super) struct Work {
     pub(super) out: Packet,
     /// As it goes to the other peer.
     pub(super) peer: Packet,
-    pub(super) verdict: Verdict,
     pub(super) outcome: Outcome,
 }
 

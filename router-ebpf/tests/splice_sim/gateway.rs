@@ -289,6 +289,16 @@ impl World {
         self.conns[relay.from].word = live;
         relay.flow = Flow::Live(link);
         self.seen.note("spliced");
+        let room = self.plan.gateway[usize::from(relay.response)].room;
+        if room > 0 && self.random.below(4) > 0 {
+            self.seen.note("widened");
+            let own = &mut self.conns[relay.from].own;
+            own.widen(room);
+            let room = room.min(65_535 << own.set.scale);
+            let mut pair = self.pair(link);
+            pair.widen(room as i64);
+            self.store(link, &pair);
+        }
         if !relay.response {
             self.seen.note("requests spliced");
         }

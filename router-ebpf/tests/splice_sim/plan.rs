@@ -104,6 +104,10 @@ pub(crate) struct Host {
     pub(crate) mss: usize,
     pub(crate) scale: u8,
     pub(crate) capacity: u64,
+    /// Of what the gateway's sockets announce while they are not spliced; 0 for none.
+    pub(crate) limit: u32,
+    /// How much further than that they let themselves be opened for a splice.
+    pub(crate) room: u64,
     pub(crate) rate: u32,
     pub(crate) sack: bool,
     pub(crate) timestamps: bool,
@@ -226,6 +230,8 @@ fn host(kind: Kind) -> impl Strategy<Value = Host> {
             scale,
             // A window field has 16 bits; less than a unit would be a window of nothing.
             capacity: capacity.min(65_535 << scale).max(2 << scale),
+            limit: 0,
+            room: 0,
             rate,
             sack: flags[0],
             timestamps: rare > 0,
@@ -289,7 +295,13 @@ pub(crate) fn plans(kind: Kind) -> impl Strategy<Value = Plan> {
                 let peers = sessions.iter().map(|s| s.client.capacity).chain([hosts.0.capacity]);
                 let least = peers.min().unwrap_or(0) / 2;
                 for host in [&mut hosts.1, &mut hosts.2] {
-                    host.capacity = host.capacity.min(least).max(2 << host.scale);
+                    let least = least.max(2 << host.scale);
+                    if rest.3 == 1 {
+                        host.capacity = host.capacity.min(least);
+                    } else {
+                        host.limit = least as u32;
+                        host.room = seed % 4 * 7_000;
+                    }
                     host.timestamps = true;
                 }
             }

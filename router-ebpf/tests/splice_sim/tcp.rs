@@ -237,6 +237,11 @@ impl Tcp {
         }
     }
 
+    /// Takes so many bytes from now on, without a word.
+    pub(crate) fn widen(&mut self, bytes: u64) {
+        self.promised = self.promised.max(self.rcv + bytes);
+    }
+
     pub(crate) fn readable(&self) -> usize {
         self.ready.len()
     }

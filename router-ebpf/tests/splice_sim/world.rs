@@ -205,26 +205,30 @@ impl World {
         let own = make("own", &gateway, &host, own_first.wrapping_sub(tx), receive, clocks[0], 700);
         let peer =
             make(name, &host, &gateway, peer_first, own_first, clocks[1], self.plan.keepalive);
+        let own_window = window::raw(own.capacity as i64, own.scale);
+        let own_window = window::at_most(own_window, gateway.limit, own.scale);
+        let told = window::bytes(own_window, own.scale);
         let socket = Socket {
             tx,
             rx,
             next: own_first,
             own_ack: peer_first,
-            own_edge: seq::shift(peer_first, own.capacity as i64),
+            own_edge: seq::shift(peer_first, told),
             peer_edge: seq::shift(own_first, peer.capacity as i64),
-            own_window: window::raw(own.capacity as i64, own.scale),
+            own_window,
             ts_last: clocks[0],
             ts_own: clocks[0],
             ts_floor: clocks[0],
             ts_peer: clocks[1],
             scale_own: own.scale,
             scale_peer: peer.scale,
+            limit: gateway.limit,
             ..Socket::default()
         };
         let own_name = if name == "C" { "A" } else { "B" };
         self.conns.push(Conn {
             own: Tcp::new(own_name, own, peer.capacity, clocks[1]),
-            peer: Tcp::new(name, peer, own.capacity, clocks[0]),
+            peer: Tcp::new(name, peer, told as u64, clocks[0]),
             word: word::pack(mode::PASS, 1, peer_first),
             socket,
             link: None,

@@ -31,8 +31,8 @@ impl Loaded {
         }
     }
 
-    /// The most bytes that the peer of a new connection may have under way, if the engine needs a
-    /// limit.
+    /// The most bytes that the peer of a new connection on loopback may have under way, if the engine
+    /// needs a limit.
     pub const fn window(&self) -> Option<u32> {
         match self {
             Self::Sockmap(_) => None,

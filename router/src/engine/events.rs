@@ -53,6 +53,16 @@ impl Events {
         self.wakers.borrow_mut().remove(&index)
     }
 
+    /// Wakes those who wait for elements of which `moved` says that something happened. An event is
+    /// lost when the queue is full.
+    pub(super) fn wake_where(&self, moved: impl Fn(u32) -> bool) {
+        for (index, waker) in &*self.wakers.borrow() {
+            if moved(*index) {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
     /// Whether nobody waits.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {

@@ -25,8 +25,8 @@ pub const KEEPALIVE: Duration = Duration::from_secs(45);
 const SEND_BUFFER: usize = 512 * 1024;
 
 /// Opens one of several listeners that share `address` by SO_REUSEPORT: each worker thread has its
-/// own, and the kernel spreads connections over them. `window` limits how many bytes a client may
-/// have under way.
+/// own, and the kernel spreads connections over them. On loopback, `window` limits how many bytes a
+/// client may have under way.
 ///
 /// # Errors
 /// When the address is not ours, or another program has it.
@@ -41,7 +41,9 @@ pub fn listen(address: SocketAddr, window: Option<u32>) -> io::Result<TcpListene
     socket.set_nonblocking(true)?;
     // Inherited by the connections.
     socket.set_send_buffer_size(SEND_BUFFER)?;
-    if let Some(window) = window {
+    if let Some(window) = window
+        && address.ip().is_loopback()
+    {
         clamp_window(&socket, window)?;
     }
     socket.bind(&address.into())?;
@@ -64,8 +66,8 @@ pub fn probe_free(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A non-blocking socket whose connection to `address` has begun. `window` limits how many bytes the
-/// peer may have under way.
+/// A non-blocking socket whose connection to `address` has begun. On loopback, `window` limits how many
+/// bytes the peer may have under way.
 ///
 /// # Errors
 /// When the system has no socket left, or no route.
@@ -73,7 +75,9 @@ pub fn start_connect(address: SocketAddr, window: Option<u32>) -> io::Result<Tcp
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
-    if let Some(window) = window {
+    if let Some(window) = window
+        && address.ip().is_loopback()
+    {
         clamp_window(&socket, window)?;
     }
     match socket.connect(&address.into()) {

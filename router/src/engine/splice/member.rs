@@ -2,6 +2,9 @@
 
 use std::{cell::Cell, net::SocketAddr, os::fd::AsFd, rc::Rc, sync::Arc};
 
+use router_ebpf::splice::layout::{Command, ask};
+
+use super::WINDOW;
 use crate::{
     engine::sockmap::Decline,
     kernel::splice::{Info, Programs},
@@ -11,6 +14,12 @@ use crate::{
 /// Bytes of the headers in front of TCP's options.
 const HEADERS_V4: u32 = 40;
 const HEADERS_V6: u32 = 60;
+
+/// Round-trip times of clients whose requests may have to wait for [`WINDOW`], in microseconds. From farther
+/// away it would be slow.
+const NEAR_US: u32 = 4_000;
+/// Segments that are long, compared with [`WINDOW`], in bytes.
+const JUMBO: u32 = 16 * 1024;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
@@ -24,6 +33,8 @@ pub struct Member {
     broken: Rc<Cell<bool>>,
     /// Whether bytes were carried, which moved its numbers for good.
     moved: Cell<bool>,
+    /// Whether the socket announces no more than [`WINDOW`].
+    limited: Cell<bool>,
 }
 
 impl std::fmt::Debug for Member {
@@ -42,7 +53,11 @@ impl Member {
     ) -> Option<Box<Self>> {
         let addresses = (conn.stream.local_addr().ok()?, conn.stream.peer_addr().ok()?);
         let info = Info::of(conn.stream.as_fd()).ok()?;
-        let index = programs.register(addresses, &info, worker, connected).ok()?;
+        // With segments that long, the window was limited when the connection opened, or must not be: half of
+        // what the peer has seen once would be the length of its segments, and acknowledged late.
+        let limited = info.mss <= JUMBO && (connected || info.rtt_us < NEAR_US);
+        let limit = if limited { WINDOW } else { 0 };
+        let index = programs.register(addresses, &info, worker, connected, limit).ok()?;
         Some(Box::new(Self {
             programs: Arc::clone(programs),
             index,
@@ -50,6 +65,7 @@ impl Member {
             info,
             broken: Rc::new(Cell::new(false)),
             moved: Cell::new(false),
+            limited: Cell::new(limited),
         }))
     }
 
@@ -93,6 +109,27 @@ impl Member {
             return Err(Decline::Segments);
         }
         Ok(())
+    }
+
+    /// Whether the socket can be opened wider than it announces. One that gets segments nearly as large as what
+    /// it announces, as on loopback, would not acknowledge them at once.
+    pub(super) fn can_widen(&self) -> bool {
+        self.info.mss <= JUMBO
+    }
+
+    /// The most that the window fields of the socket's packets can say, in bytes.
+    pub(super) fn most_announced(&self) -> u64 {
+        u64::from(u16::MAX) << self.info.scale_own
+    }
+
+    /// Limits the windows that the socket announces, or no longer.
+    pub(super) fn limit(&self, limited: bool) {
+        if self.info.mss <= JUMBO && self.limited.replace(limited) != limited {
+            let length = if limited { u64::from(WINDOW) } else { 0 };
+            let source = self.index;
+            let command = Command { what: ask::LIMIT, source, length, ..Programs::nothing() };
+            let _ = self.programs.command(&command);
+        }
     }
 
     /// Notes that bytes are carried, which moves the connection's numbers for good.

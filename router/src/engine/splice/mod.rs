@@ -10,6 +10,7 @@ mod tests;
 use std::{
     cell::Cell,
     io,
+    os::fd::AsFd,
     pin::Pin,
     rc::Rc,
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -33,18 +34,23 @@ use super::{
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, Programs, SWEEP},
+    kernel::splice::{Entry, Programs, SWEEP, acknowledge_now, widen},
     net::{Conn, HangupWatch, Side, Watched},
 };
 
-/// Longest time between two looks at a pair, in case its event was lost because the queue was full.
-const LOOK: Duration = Duration::from_secs(5);
+/// Longest time that a timer runs: more might not be told by a clock.
+const FAR: Duration = Duration::from_secs(24 * 3600);
 /// How long the receiver may take to acknowledge the rest once the last byte was sent to it, and
 /// nothing moves.
 const QUIET: Duration = Duration::from_secs(30);
-/// Most bytes that a peer may have under way to the gateway. The other peer must be ready to take as
-/// much when a body is handed over, and most offer 64 KiB at first.
+/// Most bytes that a peer may have under way to the gateway while its connection is not spliced. The
+/// other peer must be ready to take as much when a body is handed over, and most offer 64 KiB at first.
 pub(crate) const WINDOW: u32 = 48 * 1024;
+/// How many bytes the source may have under way to the receiver, if that takes them: so much its socket
+/// takes as well, should the carrying stop.
+const ROOM: u32 = 1 << 20;
+/// What a socket may have received that it has not acknowledged.
+const OWED: u32 = 128 * 1024;
 
 /// How the engine steers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,7 +105,11 @@ impl Splice {
             sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 sweeps.tick().await;
-                self.inner.programs.sweep_closed();
+                let Inner { programs, events, .. } = &*self.inner;
+                programs.sweep_closed();
+                // In case an event was lost because the queue was full. One look at all pairs: as long as
+                // a stream goes on, nothing is done for it alone.
+                events.wake_where(|index| programs.entry(index).mode() != mode::LIVE);
             }
         };
         tokio::select! {
@@ -200,7 +210,7 @@ impl Splice {
         let (Some(source), Some(target)) = (&from.splice, &to.splice) else {
             return Err(Decline::NoRoom);
         };
-        source.fits(target)?;
+        source.fits(target).inspect_err(|_| source.limit(false))?;
         if tcp::send_queue(&from.stream).map_err(|_| Decline::System)? != 0 {
             return Err(Decline::SendQueue);
         }
@@ -227,12 +237,28 @@ impl Splice {
             framing: *framing,
             ..Programs::nothing()
         };
-        match inner.programs.command(&command) {
+        let mut answer = inner.programs.command(&command);
+        if let Ok(answer::WINDOW) = answer {
+            // With an acknowledgement the source believes in a smaller window than it had.
+            source.limit(true);
+            acknowledge_now(from.stream.as_fd());
+            answer = inner.programs.command(&command);
+        }
+        match answer {
             Ok(answer::DONE) => {}
             Ok(answer::BEHIND) => return Err(Decline::Unread),
             Ok(answer::WINDOW) => return Err(Decline::Window),
             Ok(answer::UNKNOWN) => return Err(Decline::Unknown),
             Ok(_) | Err(_) => return Err(Decline::System),
+        }
+        // No packets come to the socket from now on.
+        if source.can_widen()
+            && command.length > u64::from(WINDOW)
+            && widen(from.stream.as_fd(), ROOM + OWED).is_ok()
+        {
+            let length = source.most_announced().min(u64::from(ROOM));
+            let command = Command { what: ask::WIDEN, length, ..command };
+            let _ = inner.programs.command(&command);
         }
         source.note_moved();
         target.note_moved();
@@ -286,7 +312,7 @@ impl Pair<'_> {
     /// Waits until everything is acknowledged, one of the connections hangs up, or nothing has moved
     /// for `idle`.
     async fn wait(&mut self, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(LOOK)));
+        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(FAR)));
         std::future::poll_fn(|cx| self.poll(cx, to, idle, watch_target, timer.as_mut())).await
     }
 
@@ -319,14 +345,18 @@ impl Pair<'_> {
         if gone {
             return Poll::Ready(Woken::TargetGone);
         }
+        let live = self.entry.mode() == mode::LIVE;
+        let limit = if live { idle } else { idle.min(QUIET) };
+        if !live && timer.deadline() > Instant::now() + limit {
+            timer.as_mut().reset(Instant::now() + limit);
+        }
         while timer.as_mut().poll(cx).is_ready() {
-            let limit = if self.entry.mode() == mode::LIVE { idle } else { idle.min(QUIET) };
             let still = tcp::now_ns().saturating_sub(self.entry.last_ns());
             let still = Duration::from_nanos(still);
             if still >= limit {
                 return Poll::Ready(Woken::Idle);
             }
-            timer.as_mut().reset(Instant::now() + (limit - still).min(LOOK));
+            timer.as_mut().reset(Instant::now() + (limit - still).min(FAR));
         }
         Poll::Pending
     }

@@ -49,10 +49,22 @@ impl Entry {
     }
 
     /// Fills an element in for a connection that the programs are about to know.
-    pub(super) fn prepare(&self, index: u32, flow: Flow, flags: u32, info: &Info, worker: u32) {
+    pub(super) fn prepare(
+        &self,
+        index: u32,
+        flow: Flow,
+        flags: u32,
+        info: &Info,
+        worker: u32,
+        limit: u32,
+    ) {
         let at = self.0.as_ptr();
-        let socket =
-            Socket { scale_own: info.scale_own, scale_peer: info.scale_peer, ..Socket::default() };
+        let socket = Socket {
+            scale_own: info.scale_own,
+            scale_peer: info.scale_peer,
+            limit,
+            ..Socket::default()
+        };
         let generation = self.u32(offset_of!(Conn, generation));
         // SAFETY: no program can find the element.
         unsafe {

@@ -25,7 +25,10 @@ use router_ebpf::{
     splice::layout::{self, Command, Flow, ask, flag},
 };
 
-pub(crate) use self::{entry::Entry, socket::Info};
+pub(crate) use self::{
+    entry::Entry,
+    socket::{Info, acknowledge_now, widen},
+};
 use super::{
     LoadError, QUEUE,
     btf::Btf,
@@ -47,7 +50,7 @@ pub(crate) const SWEEP: Duration = Duration::from_secs(2);
 /// How much the programs may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Connections that are known at a time; each takes 640 bytes of kernel memory.
+    /// Connections that are known at a time; each takes 704 bytes of kernel memory.
     pub connections: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
@@ -199,7 +202,8 @@ impl Programs {
         unsafe { Entry::new(self.conns.element(index)) }
     }
 
-    /// Makes a connection known to the programs. Returns its index.
+    /// Makes a connection known to the programs, which see to it that the socket announces no more than
+    /// `limit` bytes as its window, if it is not zero. Returns its index.
     ///
     /// # Errors
     /// When all entries are in use.
@@ -209,6 +213,7 @@ impl Programs {
         info: &Info,
         worker: u32,
         connected: bool,
+        limit: u32,
     ) -> io::Result<u32> {
         let flow = flow(local, remote);
         let now = Instant::now();
@@ -216,7 +221,7 @@ impl Programs {
         self.sweep(&mut closed, now);
         let index = self.used.take(now).ok_or(io::ErrorKind::StorageFull)?;
         let flags = if connected { flag::CONNECTED } else { 0 };
-        self.entry(index).prepare(index, flow, flags, info, worker);
+        self.entry(index).prepare(index, flow, flags, info, worker, limit);
         // A flow that is there already is that of a closed connection with the same addresses.
         sys::update(&self.flows, &flow, &index, Update::Any).inspect_err(|_| {
             self.used.give_back(index, now);
