@@ -47,6 +47,10 @@ struct Cli {
     /// Streams that are open when memory is looked at.
     #[arg(long, default_value_t = 5_000)]
     held: usize,
+    /// Streams that are open at a slow pace while the gateway's own processor time is looked at; 0 for
+    /// none. At most 25,000, since each takes a port.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=25_000))]
+    open: u32,
     /// Where the results go.
     #[arg(long, default_value = "bench/results")]
     out: PathBuf,
@@ -95,6 +99,7 @@ fn main() -> anyhow::Result<()> {
             rounds: cli.rounds as usize,
             seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
             held: cli.held,
+            open: cli.open as usize,
         };
         let directory = tempfile::tempdir()?;
         let results = relay::run(&Programs::find()?, hosts.as_ref(), &options, directory.path());

@@ -138,6 +138,8 @@ pub fn streams(
     run(async move {
         let recorder = Rc::new(Recorder::default());
         let mut tasks = Vec::with_capacity(load.streams);
+        // In bursts that a listener's backlog holds, and no faster than anyone can open them.
+        let burst = if load.streams > 5_000 { 10 } else { 100 };
         for number in 0..load.streams {
             let recorder = recorder.clone();
             tasks.push(tokio::task::spawn_local(async move {
@@ -149,8 +151,7 @@ pub fn streams(
                     recorder.started();
                 }
             }));
-            // In bursts that a listener's backlog holds.
-            if number % 100 == 99 {
+            if number % burst == burst - 1 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -172,8 +173,10 @@ pub fn streams(
         let seconds = start.elapsed().as_secs_f64();
         end();
         recorder.stop.set(true);
-        for task in tasks {
+        for task in &tasks {
             task.abort();
+        }
+        for task in tasks {
             let _ = task.await;
         }
         Ok(Streams {

@@ -73,6 +73,51 @@ fn process(pid: u32) -> Option<Duration> {
     Some(ticks(fields.get(11)? + fields.get(12)?))
 }
 
+/// What processes have used so far, and how often one of their threads was woken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Use {
+    /// Processor time in user space.
+    pub user: Duration,
+    /// Processor time in the kernel on their behalf; interrupts count for whoever they interrupt.
+    pub system: Duration,
+    /// Times that a thread gave up its processor by itself, to be woken later.
+    pub waits: u64,
+}
+
+impl Use {
+    /// Until now. A process that does not exist counts as zero.
+    pub fn of(pids: &[u32]) -> Self {
+        let mut sum = Self::default();
+        for pid in pids {
+            let fields = stat(*pid).unwrap_or_default();
+            let of = |at: usize| ticks(fields.get(at).copied().unwrap_or(0));
+            sum.user += of(11);
+            sum.system += of(12);
+            sum.waits += waits(*pid).unwrap_or(0);
+        }
+        sum
+    }
+
+    /// What was used since `earlier`, by the same processes.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            waits: self.waits.saturating_sub(earlier.waits),
+        }
+    }
+}
+
+fn waits(pid: u32) -> Option<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        let text = fs::read_to_string(task.ok()?.path().join("status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sum += line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
+    }
+    Some(sum)
+}
+
 /// Sum over the children of kthreadd, in nanoseconds rather than ticks: there are many, and most
 /// run only briefly.
 fn kernel_threads() -> io::Result<Duration> {
@@ -131,6 +176,7 @@ mod tests {
         }
         let used = Sample::take(&[pid]).unwrap().since(&before);
         assert!(used.own >= Duration::from_millis(20), "{used:?}");
+        assert!(Use::of(&[pid]).user >= Duration::from_millis(20));
         assert!(family(pid).unwrap().contains(&pid));
     }
 }

@@ -13,7 +13,7 @@ use super::target::{Carried, Programs, Running, Target};
 use crate::{
     load::relay::{self, Answers, Load, Requests, Streams},
     machine::{
-        cpu::{Sample, Used},
+        cpu::{Sample, Use, Used},
         hosts::Hosts,
         memory::Memory,
     },
@@ -33,7 +33,12 @@ pub struct Options {
     pub seconds: Duration,
     /// Streams that are open when memory is looked at.
     pub held: usize,
+    /// Streams that are open while the target's own processor time is looked at.
+    pub open: usize,
 }
+
+/// Between two events of each of the streams that [`Options::open`] asks for.
+const OPEN_GAP: Duration = Duration::from_secs(2);
 
 /// Events of the answers to short requests: what a hand-over costs, and when it is earned back.
 const ANSWERS: [u32; 4] = [0, 1, 4, 16];
@@ -149,6 +154,27 @@ pub struct MemoryRun {
     pub failure: Option<String>,
 }
 
+/// What a target itself does while many streams are open.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpenRun {
+    /// The target.
+    pub target: Target,
+    /// The round, from 0.
+    pub round: usize,
+    /// What the client saw.
+    pub client: Streams,
+    /// Of the target's processes, in milliseconds per second: in user space, and in the kernel.
+    pub user_ms: f64,
+    /// See `user_ms`.
+    pub system_ms: f64,
+    /// Times per second that one of their threads waited.
+    pub waits: f64,
+    /// What everything cost.
+    pub cost: Cost,
+    /// Which engine of the gateway carried the bytes.
+    pub carried: Option<Carried>,
+}
+
 /// Everything that was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Results {
@@ -158,6 +184,8 @@ pub struct Results {
     pub requests: Vec<RequestsRun>,
     /// Memory.
     pub memory: Vec<MemoryRun>,
+    /// Many open streams.
+    pub open: Vec<OpenRun>,
     /// What could not be measured, and why.
     pub errors: Vec<String>,
 }
@@ -217,6 +245,9 @@ fn measure(
         let carried = running.carried().zip(before).map(|(now, before)| now.since(before));
         results.streams.push(StreamsRun { target, round, scenario, client, cost, carried });
     }
+    if options.open > 0 {
+        results.open.push(open(&running, &meter, options, target, round)?);
+    }
     for events in ANSWERS {
         let load = Requests {
             connections: 16,
@@ -230,6 +261,51 @@ fn measure(
         results.requests.push(RequestsRun { target, round, events, client, cost });
     }
     Ok(())
+}
+
+fn open(
+    running: &Running,
+    meter: &Meter,
+    options: &Options,
+    target: Target,
+    round: usize,
+) -> anyhow::Result<OpenRun> {
+    let pids = running.pids()?;
+    let load = Load {
+        streams: options.open,
+        size: 200,
+        gap_us: OPEN_GAP.as_micros() as u64,
+        chunked: true,
+        // Until every stream has had an event, and with it what is done once for each.
+        warm_up: OPEN_GAP * 2,
+        measure: options.seconds,
+    };
+    let before = running.carried();
+    let (begin, end) = (RefCell::new(Use::default()), RefCell::new(Use::default()));
+    let begins = || {
+        *begin.borrow_mut() = Use::of(&pids);
+        meter.begin();
+    };
+    let ends = || {
+        meter.end();
+        *end.borrow_mut() = Use::of(&pids);
+    };
+    let client = relay::streams(running.address, load, begins, ends)?;
+    let cost = Cost::of(meter.used()?, client.events);
+    std::thread::sleep(Duration::from_secs(1));
+    let carried = running.carried().zip(before).map(|(now, before)| now.since(before));
+    let used = end.borrow().since(&begin.borrow());
+    let per_second = |time: Duration| time.as_secs_f64() * 1e3 / client.seconds;
+    Ok(OpenRun {
+        target,
+        round,
+        user_ms: per_second(used.user),
+        system_ms: per_second(used.system),
+        waits: used.waits as f64 / client.seconds,
+        cost,
+        carried,
+        client,
+    })
 }
 
 fn memory(
@@ -333,6 +409,9 @@ impl Results {
             .collect();
         tables.extend(ANSWERS.map(|events| self.requests_table(targets, events)));
         tables.push(self.memory_table(targets));
+        if options.open > 0 {
+            tables.push(self.open_table(options));
+        }
         tables
     }
 
@@ -454,6 +533,48 @@ impl Results {
         table
     }
 
+    fn open_table(&self, options: &Options) -> Table {
+        let head = [
+            "",
+            "chunks/s",
+            "p50",
+            "p99",
+            "own user ms/s",
+            "own kernel ms/s",
+            "waits/s",
+            "CPU/chunk of all",
+            "in the kernel",
+            "failures",
+        ];
+        let title = format!(
+            "{} streams, a chunk of 200 bytes every {} s (times in us if nothing else is said)",
+            options.open,
+            OPEN_GAP.as_secs()
+        );
+        let mut table = Table::new(title, head);
+        for &target in &options.targets {
+            let runs: Vec<_> = self.open.iter().filter(|run| run.target == target).collect();
+            let figure = |figure: &dyn Fn(&OpenRun) -> f64| match runs.is_empty() {
+                true => "–".into(),
+                false => number(median(runs.iter().map(|run| figure(run)))),
+            };
+            let share = |run: &OpenRun| run.carried.map_or(0.0, |it| it.kernel_share() * 100.0);
+            table.row([
+                target.name().to_owned(),
+                figure(&|run| run.client.events as f64 / run.client.seconds),
+                figure(&|run| run.client.transit_us.p50),
+                figure(&|run| run.client.transit_us.p99),
+                figure(&|run| run.user_ms),
+                figure(&|run| run.system_ms),
+                figure(&|run| run.waits),
+                figure(&|run| run.cost.machine_us),
+                figure(&share) + "%",
+                runs.iter().map(|run| run.client.failures).sum::<u64>().to_string(),
+            ]);
+        }
+        table
+    }
+
     /// What went wrong, one line each.
     pub fn failures(&self) -> Vec<String> {
         let streams = self.streams.iter().filter_map(|run| {
@@ -466,6 +587,15 @@ impl Results {
         let memory = self.memory.iter().filter_map(|run| {
             Some(format!("{}, open streams: {}", run.target.name(), run.failure.as_ref()?))
         });
-        streams.chain(requests).chain(memory).chain(self.errors.iter().cloned()).collect()
+        let open = self.open.iter().filter_map(|run| {
+            let why = run.client.first_failure.as_ref()?;
+            Some(format!("{}, many streams: {why}", run.target.name()))
+        });
+        streams
+            .chain(requests)
+            .chain(memory)
+            .chain(open)
+            .chain(self.errors.iter().cloned())
+            .collect()
     }
 }
