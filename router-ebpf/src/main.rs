@@ -10,6 +10,7 @@ mod atomic;
 mod guard;
 mod tc;
 mod verdict;
+mod xdp;
 
 /// What the programs are loaded as: some kernel helpers serve only programs under the GPL, and this
 /// crate may be used under it as well (see `license` in its Cargo.toml).

@@ -11,6 +11,8 @@ pub enum Engine {
     Sockmap,
     /// Packets that are rewritten and sent on before a socket sees them.
     Splice,
+    /// The same, before they become socket buffers where that is possible.
+    SpliceXdp,
 }
 
 impl Engine {
@@ -19,7 +21,7 @@ impl Engine {
         match self {
             Self::Userspace => "userspace",
             Self::Sockmap => "sockmap",
-            Self::Splice => "splice",
+            Self::Splice | Self::SpliceXdp => "splice",
         }
     }
 
@@ -37,7 +39,10 @@ pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
     if !engine.available() {
         return;
     }
-    if let Some(_entered) = topology.enter() {
+    if let Some(entered) = topology.enter() {
+        if let (Engine::SpliceXdp, Some(network)) = (engine, entered.network()) {
+            network.allow_xdp();
+        }
         body(engine);
     }
 }
@@ -51,7 +56,7 @@ pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
 /// ```
 ///
 /// All engines run on loopback. `splice` works on packets, so it runs over links as well
-/// (`NAME::splice_veth`). With
+/// (`NAME::splice_veth`), and in drivers (`NAME::splice_xdp`). With
 /// [`for_each_engine_and_network!`](crate::for_each_engine_and_network) all of them do, and `splice` over
 /// IPv6 too; with [`for_each_engine_on_loopback!`](crate::for_each_engine_on_loopback) none does.
 #[macro_export]
@@ -60,7 +65,7 @@ macro_rules! for_each_engine {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback splice, Veth splice_veth;
+            splice: Loopback Splice splice, Veth Splice splice_veth, Veth SpliceXdp splice_xdp;
             others:
         }
     )*};
@@ -73,7 +78,8 @@ macro_rules! for_each_engine_and_network {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback splice, Veth splice_veth, Veth6 splice_veth6;
+            splice: Loopback Splice splice, Veth Splice splice_veth, Veth6 Splice splice_veth6,
+                Veth SpliceXdp splice_xdp, Veth6 SpliceXdp splice_xdp6;
             others: Userspace userspace_veth, Sockmap sockmap_veth
         }
     )*};
@@ -87,7 +93,21 @@ macro_rules! for_each_engine_on_loopback {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback splice;
+            splice: Loopback Splice splice;
+            others:
+        }
+    )*};
+}
+
+/// As [`for_each_engine_on_loopback!`](crate::for_each_engine_on_loopback), for bodies that make networks
+/// of their own: with XDP too.
+#[macro_export]
+macro_rules! for_each_engine_on_own_networks {
+    ($($(#[$meta:meta])* fn $name:ident($engine:ident) $body:block)*) => {$(
+        $crate::engine_tests! {
+            $(#[$meta])* $name $engine $body
+            loopback: Userspace userspace, Sockmap sockmap;
+            splice: Loopback Splice splice, Loopback SpliceXdp splice_xdp;
             others:
         }
     )*};
@@ -100,7 +120,7 @@ macro_rules! engine_tests {
     (
         $(#[$meta:meta])* $name:ident $engine:ident $body:block
         loopback: $($local:ident $local_name:ident),*;
-        splice: $($topology:ident $splice_name:ident),*;
+        splice: $($topology:ident $variant:ident $splice_name:ident),*;
         others: $($other:ident $other_name:ident),*
     ) => {
         $(#[$meta])*
@@ -125,7 +145,7 @@ macro_rules! engine_tests {
             $(
                 #[test]
                 fn $splice_name() {
-                    $crate::engine::run($crate::Engine::Splice, $crate::Topology::$topology, run);
+                    $crate::engine::run($crate::Engine::$variant, $crate::Topology::$topology, run);
                 }
             )*
         }

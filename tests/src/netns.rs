@@ -16,6 +16,12 @@ pub struct Namespace {
     name: String,
 }
 
+// Commands of ETHTOOL_S*.
+const TSO: u32 = 0x1f;
+const GSO: u32 = 0x24;
+const GRO: u32 = 0x2c;
+const CHECKSUMS: u32 = 0x17;
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Namespace {
@@ -110,24 +116,46 @@ impl Namespace {
     #[track_caller]
     pub fn plain_packets(&self, link: &str) {
         // In the order in which they depend on each other.
-        const SETTINGS: [u32; 5] = [
-            0x1f, // ETHTOOL_STSO
-            0x24, // ETHTOOL_SGSO
-            0x2c, // ETHTOOL_SGRO
-            0x17, // ETHTOOL_STXCSUM
-            0x15, // ETHTOOL_SRXCSUM
-        ];
+        const RECEIVE_CHECKSUMS: u32 = 0x15;
+        self.set_offloads(
+            link,
+            &[(TSO, 0), (GSO, 0), (GRO, 0), (CHECKSUMS, 0), (RECEIVE_CHECKSUMS, 0)],
+        );
+    }
+
+    /// Makes an interface send packets whose checksum is complete, one by one, and take what XDP
+    /// redirects to it from the other end of the link.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[track_caller]
+    pub fn xdp_peer(&self, link: &str) {
+        self.set_offloads(link, &[(TSO, 0), (GSO, 0), (CHECKSUMS, 0), (GRO, 1)]);
+    }
+
+    /// Whether an interface puts packets together that it receives. A veth takes what XDP redirects to
+    /// the other end of the link only then.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[track_caller]
+    pub fn set_receive_offload(&self, link: &str, on: bool) {
+        self.set_offloads(link, &[(GRO, on.into())]);
+    }
+
+    #[track_caller]
+    fn set_offloads(&self, link: &str, settings: &[(u32, u32)]) {
         const SIOCETHTOOL: libc::c_ulong = 0x8946;
         self.run(|| {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-            for setting in SETTINGS {
+            for (setting, on) in settings.iter().copied() {
                 // SAFETY: all zeros is a value of this type.
                 let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
                 for (to, from) in request.ifr_name.iter_mut().zip(link.bytes()) {
                     *to = from as libc::c_char;
                 }
                 // `struct ethtool_value`: what to do, and zero for off.
-                let mut value = [setting, 0];
+                let mut value = [setting, on];
                 request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
                 // SAFETY: the request and what it points to live during the call.
                 let rc = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &request) };

@@ -203,6 +203,13 @@ impl Network {
         self.instance.plain_packets(&self.instance_link.1);
     }
 
+    /// Makes the links of the gateway such that XDP can forward between them: the peers complete their
+    /// checksums, send single packets, and take what is redirected.
+    pub fn allow_xdp(&self) {
+        self.client.xdp_peer(&self.client_link.0);
+        self.instance.xdp_peer(&self.instance_link.1);
+    }
+
     /// Takes this thread, and those that it starts, to the client's host.
     pub fn enter(self) -> Option<Entered> {
         let home = File::open("/proc/thread-self/ns/net").expect("our namespace");

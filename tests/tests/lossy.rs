@@ -11,7 +11,7 @@ use std::time::Duration;
 use tests::{
     Engine, Network, Setup,
     capture::Capture,
-    for_each_engine_on_loopback,
+    for_each_engine_on_own_networks,
     traffic::{self, Baseline, Kind, Traffic, setting},
     wire::{Fate, Shares},
 };
@@ -55,6 +55,9 @@ fn exchanges_over(engine: Engine, links: &Links) {
     if links.plain {
         network.plain_packets();
     }
+    if engine == Engine::SpliceXdp {
+        network.allow_xdp();
+    }
     let entered = network.enter().unwrap();
     let network = entered.network().unwrap();
     let _witness = Witness::of(network);
@@ -89,7 +92,7 @@ fn exchanges_over(engine: Engine, links: &Links) {
     baseline.expect(&gateway, &fleet);
 }
 
-for_each_engine_on_loopback! {
+for_each_engine_on_own_networks! {
     fn one_packet_in_a_thousand(engine) {
         exchanges_over(engine, &Links { share: 1_000, six: false, plain: true });
     }

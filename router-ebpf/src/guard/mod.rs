@@ -14,7 +14,8 @@ use aya_ebpf::{
     },
     btf_maps::{Array, ArrayOfMaps, HashMap, LpmTrie, LruHashMap, PerCpuArray, lpm_trie::Key},
     helpers::{bpf_fib_lookup, bpf_ktime_get_ns},
-    macros::{btf_map, xdp},
+    macros::{btf_map, map, xdp},
+    maps::ProgramArray,
     programs::XdpContext,
 };
 use core::mem::{MaybeUninit, size_of};
@@ -55,16 +56,30 @@ static GUARD_BUCKETS: LruHashMap<[u8; KEY], u64, 1> = LruHashMap::new();
 #[btf_map]
 static GUARD_COUNTERS: PerCpuArray<u64, { verdict::COUNT as usize }> = PerCpuArray::new();
 
+/// The program that sees what the guard lets through, if there is one on the same interface.
+#[map]
+static GUARD_NEXT: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
 /// For kernels before 5.18, and drivers without multi-buffer support.
 #[xdp]
 fn atalho_guard(ctx: XdpContext) -> u32 {
-    guard(&ctx)
+    pass_on(&ctx, guard(&ctx))
 }
 
 /// The same for packets of several buffers (jumbo frames); headers are always in the first.
 #[xdp(frags)]
 fn atalho_guard_frags(ctx: XdpContext) -> u32 {
-    guard(&ctx)
+    pass_on(&ctx, guard(&ctx))
+}
+
+/// Lets the next program have what passes.
+#[inline(always)]
+fn pass_on(ctx: &XdpContext, action: u32) -> u32 {
+    if action == xdp_action::XDP_PASS {
+        // SAFETY: it goes on with the same context, or comes back when there is no program.
+        unsafe { GUARD_NEXT.tail_call(ctx, 0) };
+    }
+    action
 }
 
 #[inline(always)]

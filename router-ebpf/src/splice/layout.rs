@@ -60,6 +60,14 @@ pub mod stop {
     pub const HOLE: u32 = 6;
 }
 
+/// How long the way to a peer is taken to be as it was, in nanoseconds, by the XDP program: then one
+/// packet goes through the kernel's neighbour layer, and what it gets there is noted.
+pub const LINK_FRESH: u64 = 1_000_000_000;
+/// After how long that is noted anew when a packet goes there anyway.
+pub const LINK_RENEW: u64 = LINK_FRESH / 2;
+/// Most interfaces that XDP forwards to.
+pub const XDP_INTERFACES: u32 = 256;
+
 /// One connection that the programs know.
 ///
 /// The gateway fills an element in before the programs can find it. From then on only the programs
@@ -80,8 +88,9 @@ pub struct Conn {
     pub word: u64,
     /// Most bytes to carry.
     pub most: u64,
-    /// Packets forwarded.
-    pub forwarded: u64,
+    /// When `link` was noted, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or when XDP must not
+    /// forward there.
+    pub link_ns: u64,
     /// Addresses and ports.
     pub flow: Flow,
     /// One of [`role`].
@@ -90,6 +99,8 @@ pub struct Conn {
     pub other: u32,
     /// The interface that the socket sends by.
     pub oif: u32,
+    /// The Ethernet addresses of what is sent there: of the next host, and our own.
+    pub link: [u8; 12],
     /// See [`flag`].
     pub flags: u32,
     /// The number of the first byte that the peer sent.

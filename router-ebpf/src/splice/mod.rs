@@ -5,6 +5,7 @@
 //! a program parses the header into a [`Packet`](translate::Packet), asks [`translate`], and applies
 //! the [`Action`](translate::Action). All is plain integers, nothing allocates, loops are bounded.
 
+pub mod fast;
 pub mod layout;
 pub mod options;
 pub mod seq;

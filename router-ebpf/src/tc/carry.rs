@@ -12,7 +12,7 @@ use router_ebpf::splice::{
 };
 
 use super::{
-    MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body,
+    MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
     packet::{Work, plan},
 };
 use crate::{atomic, verdict};
@@ -279,6 +279,7 @@ pub(super) unsafe fn set_routes(work: *mut Work, other: *mut Conn, own: *mut Con
     unsafe {
         (*work).set_other(&(*other).flow, (*other).oif);
         (*work).set_own(&(*own).flow, (*own).oif);
+        (*work).notes = u32::from(link::is_old(other));
     }
 }
 

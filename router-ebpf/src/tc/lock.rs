@@ -11,7 +11,7 @@ use crate::atomic;
 const TRIES: u32 = 1 << 18;
 
 /// A lock that is held, until dropped.
-pub(super) struct Lock(*mut u64);
+pub(crate) struct Lock(*mut u64);
 
 struct Spin {
     word: *mut u64,
@@ -22,7 +22,7 @@ impl Lock {
     /// # Safety
     /// `word` must be an aligned word of a map's value that is used as a lock alone.
     #[inline(always)]
-    pub(super) unsafe fn take(word: *mut u64) -> Option<Self> {
+    pub(crate) unsafe fn take(word: *mut u64) -> Option<Self> {
         // SAFETY: as the caller promises.
         unsafe {
             if atomic::compare_exchange(word, 0, 1).is_ok() {

@@ -8,7 +8,8 @@
 mod body;
 mod carry;
 mod command;
-mod lock;
+mod link;
+pub(crate) mod lock;
 mod packet;
 
 use aya_ebpf::{
@@ -59,10 +60,16 @@ static SND_WND_OFFSET: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static MSS_CLAMP_OFFSET: Global<u32> = Global::new(0);
 
+/// Not zero: an XDP program may be in front of these, and needs to know the ways.
+#[unsafe(no_mangle)]
+static XDP: Global<u32> = Global::new(0);
+
 /// Added to [`MARK`]: translated, to be let through.
 const SENT: u32 = 1;
 /// Added to [`MARK`]: a copy that is to be translated as the packet at ingress says.
 const COPY: u32 = 2;
+/// Added to both, with [`SENT`]: the Ethernet addresses are to be noted.
+const NOTE: u32 = 4;
 
 /// Elements of [`WORK`].
 const INGRESS: u32 = 0;
@@ -89,7 +96,7 @@ pub(crate) fn atalho_splice_command(ctx: TcContext) -> i32 {
 
 /// A connection's element.
 #[inline(always)]
-fn conn(index: u32) -> Option<*mut Conn> {
+pub(crate) fn conn(index: u32) -> Option<*mut Conn> {
     CONNS.get_ptr_mut(index)
 }
 
@@ -100,7 +107,7 @@ fn work(index: u32) -> Option<*mut Work> {
 
 /// The element of a packet's connection.
 #[inline(always)]
-fn find(flow: *const Flow) -> Option<*mut Conn> {
+pub(crate) fn find(flow: *const Flow) -> Option<*mut Conn> {
     // SAFETY: the value is copied at once; the gateway never changes it in place.
     let index = unsafe { *FLOWS.get(&*flow)? };
     conn(index)
@@ -195,6 +202,10 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
             (*skb).mark = 0;
             return None;
         }
+        if mark == MARK.load() | SENT | NOTE {
+            (*skb).mark = 0;
+            return link::note_sent(skb, work(EGRESS)?);
+        }
         if mark == MARK.load() | COPY {
             return Some(packet::redirect_copy(skb, work(INGRESS)?));
         }
@@ -216,6 +227,7 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
         let lock = Lock::take(&raw mut (*entry).lock);
         let Some(lock) = lock else { return Some(DROP) };
         (*entry).oif = (*skb).ifindex;
+        link::note(skb, entry);
         match (*entry).role {
             role::NONE => {
                 if (*entry).flags & flag::KNOWN == 0 {

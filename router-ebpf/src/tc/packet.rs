@@ -13,7 +13,7 @@ use router_ebpf::splice::{
     translate::{Outcome, Packet},
 };
 
-use super::{DROP, MARK, NEXT, SENT};
+use super::{DROP, MARK, NEXT, NOTE, SENT};
 
 /// Length of an Ethernet header.
 const ETHERNET: u32 = 14;
@@ -61,6 +61,8 @@ pub(super) struct Work {
     pub(super) other_oif: u32,
     /// The interface by which the sender is reached.
     pub(super) own_oif: u32,
+    /// Not zero: the way to the other peer is to be noted on it.
+    pub(super) notes: u32,
     /// Addresses and ports of the packet: its source first.
     addresses: [u32; 8],
     ports: [u16; 2],
@@ -314,12 +316,13 @@ pub(super) fn redirect(skb: *mut __sk_buff, work: *mut Work, oif: u32) -> i32 {
     // SAFETY: the work is this CPU's alone.
     unsafe {
         let w = &mut *work;
-        let to = if w.plan == plan::TURN_ROUND { w.own } else { w.other };
+        let back = w.plan == plan::TURN_ROUND;
+        let to = if back { w.own } else { w.other };
         address(w, &to);
         if !apply(skb, work, &raw const (*work).out) {
             return DROP;
         }
-        send(skb, oif)
+        send(skb, oif, if !back && (*work).notes != 0 { SENT | NOTE } else { SENT })
     }
 }
 
@@ -337,7 +340,7 @@ pub(super) fn redirect_copy(skb: *mut __sk_buff, work: *mut Work) -> i32 {
         if !done {
             return DROP;
         }
-        send(skb, (*work).other_oif)
+        send(skb, (*work).other_oif, SENT)
     }
 }
 
@@ -351,10 +354,10 @@ fn address(w: &mut Work, to: &Flow) {
 }
 
 #[inline(always)]
-unsafe fn send(skb: *mut __sk_buff, oif: u32) -> i32 {
+unsafe fn send(skb: *mut __sk_buff, oif: u32, mark: u32) -> i32 {
     // SAFETY: writes the context.
     unsafe {
-        (*skb).mark = MARK.load() | SENT;
+        (*skb).mark = MARK.load() | mark;
         raw::bpf_redirect_neigh(oif, core::ptr::null_mut(), 0, 0) as i32
     }
 }

@@ -182,6 +182,7 @@ const FIXED: &[(&str, Keep)] = &[
         keep(&mut new.half_closed_clients, &old.half_closed_clients)
     }),
     ("engine.mode", |new, old| keep(&mut new.engine.mode, &old.engine.mode)),
+    ("engine.xdp", |new, old| keep(&mut new.engine.xdp, &old.engine.xdp)),
     ("engine.steer_from_bytes", |new, old| {
         keep(&mut new.engine.steer_from_bytes, &old.engine.steer_from_bytes)
     }),

@@ -154,6 +154,15 @@ pub const SETTINGS: &[Setting] = &[
                 engines, and is the switch to turn them off.",
     },
     Setting {
+        path: "engine.xdp",
+        kind: Kind::Choice(&["auto", "on", "off"]),
+        default: Some(r#""auto""#),
+        live: false,
+        about: "Where `splice` forwards packets in the network driver, before the kernel makes socket \
+                buffers of them (XDP). `auto`: with drivers in which that is faster, which veth is \
+                not; `on`: wherever a driver has native XDP.",
+    },
+    Setting {
         path: "engine.steer_from_bytes",
         kind: Kind::Size { min: 0, max: GIB },
         default: Some(r#""64KiB""#),

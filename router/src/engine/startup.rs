@@ -1,13 +1,15 @@
 //! Which engines this process can use, found out once at the start.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 
 use super::{Loaded, selftest};
 use crate::{
-    config::{Config, EngineMode},
+    config::{Config, EngineMode, EngineXdp},
     kernel::{
         Kernel, LoadError, Options,
-        splice::{self, Programs},
+        splice::{self, Programs, Xdp},
     },
     metrics::Metrics,
 };
@@ -20,7 +22,8 @@ pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Loade
     metrics.engine("userspace").available(Ok(()));
     let mode = config.engine.mode;
     let sockmap = (mode == EngineMode::Sockmap).then(self::sockmap);
-    let splice = matches!(mode, EngineMode::Auto | EngineMode::Splice).then(self::splice);
+    let splice = matches!(mode, EngineMode::Auto | EngineMode::Splice)
+        .then(|| self::splice(config, metrics));
     let mut works = None;
     for (name, tried) in [("sockmap", sockmap), ("splice", splice)] {
         let metrics = metrics.engine(name);
@@ -61,14 +64,35 @@ fn sockmap() -> Tried {
     Ok(Loaded::Sockmap(kernel))
 }
 
-fn splice() -> Tried {
-    let programs = Programs::load(&splice::Options::default()).map_err(refused)?;
+fn splice(config: &Config, metrics: &Metrics) -> Tried {
+    let xdp = match config.engine.xdp {
+        EngineXdp::Auto => Xdp::Auto,
+        EngineXdp::On => Xdp::On,
+        EngineXdp::Off => Xdp::Off,
+    };
+    let guarded = config.guard.interfaces.clone();
+    let options = splice::Options { xdp, guarded, ..splice::Options::default() };
+    let programs = Programs::load(&options).map_err(refused)?;
     let took = selftest::splice(&programs).map_err(failed)?;
     tracing::debug!(?took, "the splice engine passed its self-test");
     for (interface, why) in programs.skipped() {
         tracing::warn!(interface, why, "packets of this interface are not spliced");
     }
-    tracing::info!(interfaces = programs.attached().join(" "), "splicing packets");
+    tracing::info!(
+        interfaces = programs.attached().join(" "),
+        native = programs.with_xdp().join(" "),
+        "splicing packets"
+    );
+    for (interface, why) in programs.without_xdp() {
+        tracing::warn!(interface, why, "packets of this interface are spliced without XDP");
+    }
+    metrics.xdp_interfaces(programs.with_xdp().len(), programs.without_xdp().len());
+    let counted = Arc::downgrade(&programs);
+    metrics.on_render(move |metrics| {
+        if let Some(programs) = counted.upgrade() {
+            metrics.xdp_packets(programs.forwarded_by_xdp());
+        }
+    });
     Ok(Loaded::Splice(programs))
 }
 

@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     num::NonZeroU32,
+    os::fd::BorrowedFd,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -19,7 +20,8 @@ use crate::{
 pub(super) struct Guarded(Option<Arc<Mutex<Guard>>>);
 
 impl Guarded {
-    /// Puts the guard on the configured interfaces, if any.
+    /// Puts the guard on the configured interfaces, if any. `next` is the XDP program that sees what the
+    /// guard lets through.
     ///
     /// # Errors
     /// When it cannot be put there: who asked for a filter must not be served without it.
@@ -27,11 +29,12 @@ impl Guarded {
         config: &Config,
         listeners: &[SocketAddr],
         metrics: &Metrics,
+        next: Option<BorrowedFd<'_>>,
     ) -> anyhow::Result<Self> {
         if config.guard.interfaces.is_empty() {
             return Ok(Self(None));
         }
-        let guard = Guard::start(
+        let mut guard = Guard::start(
             &config.guard.interfaces,
             mode(config.guard.mode),
             listeners,
@@ -45,6 +48,12 @@ impl Guarded {
                 not_native = attached.fallback,
                 "guarding the listeners' ports"
             );
+        }
+        if let Some(next) = next {
+            match guard.go_on_with(next) {
+                Ok(()) => tracing::info!("splicing behind the guard, in the driver"),
+                Err(error) => tracing::warn!(%error, "splicing without XDP behind the guard"),
+            }
         }
         let guard = Arc::new(Mutex::new(guard));
         let counted = Arc::downgrade(&guard);

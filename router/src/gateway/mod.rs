@@ -72,7 +72,11 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         ),
         None => None,
     };
-    let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics)?;
+    let next = match &loaded {
+        Some(Loaded::Splice(programs)) => programs.xdp_program(),
+        _ => None,
+    };
+    let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics, next)?;
     let (phase_sender, phase) = watch::channel(Phase::Running);
     let shared = Arc::new(Shared { fleet: ArcSwap::from_pointee(fleet), loaded, metrics, phase });
     let (ended_sender, ended) = mpsc::unbounded_channel();

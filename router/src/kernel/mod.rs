@@ -334,9 +334,11 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 
 fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
     match map {
-        Map::Array(data) | Map::HashMap(data) | Map::SockHash(data) | Map::ArrayOfMaps(data) => {
-            Some(data.fd().as_fd())
-        }
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::SockHash(data)
+        | Map::ArrayOfMaps(data)
+        | Map::ProgramArray(data) => Some(data.fd().as_fd()),
         _ => None,
     }
 }

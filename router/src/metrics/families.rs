@@ -50,6 +50,8 @@ pub(super) struct Families {
     pub(super) fallbacks: IntCounterVec,
     pub(super) engine_available: IntGaugeVec,
     pub(super) guard_packets: IntCounterVec,
+    pub(super) xdp_packets: IntCounter,
+    pub(super) xdp_interfaces: IntGaugeVec,
     pub(super) client_connections: IntCounter,
     pub(super) client_connections_open: IntGauge,
     pub(super) config_reloads: IntCounterVec,
@@ -220,6 +222,16 @@ impl Families {
                 "atalho_guard_packets_total",
                 "Packets to the gateway's ports that the XDP guard judged, by rule.",
                 &["rule"],
+            ),
+            xdp_packets: of.register(IntCounter::new(
+                "atalho_xdp_packets_total",
+                "Packets that the splice engine forwarded before they became socket buffers.",
+            )),
+            xdp_interfaces: of.gauges(
+                "atalho_xdp_interfaces",
+                "Interfaces on which the splice engine was to do so: native, or fallback where the \
+                 driver or the kernel refused (the log says why).",
+                &["state"],
             ),
             client_connections: of.register(IntCounter::new(
                 "atalho_client_connections_total",

@@ -30,7 +30,7 @@ pub use instance::{InstanceMetrics, Outcome};
 pub use prefix_cache::{PAGE_BYTES, PrefixCache};
 
 use families::Families;
-use labelled::Mirrors;
+use labelled::{Mirror, Mirrors};
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -60,6 +60,7 @@ pub struct Metrics {
     endpoints: Mutex<HashMap<String, Arc<EndpointMetrics>>>,
     instances: Mutex<HashMap<InstanceName, Weak<InstanceMetrics>>>,
     guard: Mirrors,
+    xdp: Mirror,
     hooks: Mutex<Vec<Hook>>,
     /// The gateway's client connections.
     pub clients: ClientMetrics,
@@ -137,6 +138,7 @@ impl Metrics {
                 applied_at: families.config_applied_at.clone(),
             },
             guard: Mirrors::new(families.guard_packets.clone()),
+            xdp: Mirror::new(families.xdp_packets.clone()),
             registry,
             families,
             engines: Mutex::default(),
@@ -217,6 +219,19 @@ impl Metrics {
     /// loaded, as the kernel program counts them.
     pub fn guard_packets(&self, rule: &'static str, total: u64) {
         self.guard.set(&[rule], total);
+    }
+
+    /// Sets the number of packets that were forwarded before they became socket buffers, as the kernel
+    /// program counts them.
+    pub fn xdp_packets(&self, total: u64) {
+        self.xdp.set(total);
+    }
+
+    /// Says on how many interfaces that is done, and on how many it should have been.
+    pub fn xdp_interfaces(&self, native: usize, fallback: usize) {
+        for (state, count) in [("native", native), ("fallback", fallback)] {
+            self.families.xdp_interfaces.with_label_values(&[state]).set(count as i64);
+        }
     }
 
     /// Runs `hook` before every rendering: the place to set gauges from live state, such as the

@@ -57,6 +57,9 @@ pub enum GuardError {
         /// The interface's name.
         interface: String,
     },
+    /// The kernel does not let another program follow.
+    #[error("guard: the kernel lets no other XDP program follow: {0}")]
+    Next(#[source] io::Error),
     /// A map cannot be read or written.
     #[error("guard: {0}")]
     Map(#[from] MapError),

@@ -8,7 +8,10 @@ mod lists;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsRawFd, BorrowedFd},
+};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -141,6 +144,25 @@ impl Guard {
             attached.push(on);
         }
         Ok(Self { _links: links, attached, loaded })
+    }
+
+    /// Lets another XDP program of this process have what the guard lets through.
+    ///
+    /// # Errors
+    /// When the guard is not in the driver everywhere, or the kernel refuses.
+    pub fn go_on_with(&mut self, next: BorrowedFd<'_>) -> Result<(), GuardError> {
+        if let Some(on) = self.attached.iter().find(|on| on.mode != Mode::Native) {
+            let error = "the guard is not in the driver".to_owned();
+            return Err(GuardError::Attach {
+                interface: on.interface.clone(),
+                mode: on.mode,
+                error,
+            });
+        }
+        let map = self.loaded.ebpf.map("GUARD_NEXT").and_then(super::map_fd);
+        let map = map.ok_or(GuardError::WrongObject("GUARD_NEXT"))?;
+        let program = next.as_raw_fd() as u32;
+        super::sys::update(&map, &0u32, &program, super::sys::Update::Any).map_err(GuardError::Next)
     }
 
     /// Replaces the rules. A packet is judged by the old lists or by the new ones, never by a part

@@ -3,13 +3,15 @@
 
 mod entry;
 mod interfaces;
+mod netdev;
 mod socket;
+mod xdp;
 
 use std::{
     collections::BTreeMap,
     io,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
     time::{Duration, Instant},
@@ -25,6 +27,8 @@ use router_ebpf::{
     splice::layout::{self, Command, Flow, ask, flag},
 };
 
+use self::interfaces::Interface;
+pub use self::xdp::Wanted as Xdp;
 pub(crate) use self::{
     entry::Entry,
     socket::{Info, acknowledge_now, widen},
@@ -48,17 +52,22 @@ const LINGER_BOTH: Duration = Duration::from_secs(8);
 pub(crate) const SWEEP: Duration = Duration::from_secs(2);
 
 /// How much the programs may hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Connections that are known at a time; each takes 704 bytes of kernel memory.
     pub connections: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
+    /// Where packets are forwarded before they become socket buffers.
+    pub xdp: Xdp,
+    /// Interfaces whose XDP program will be the guard's, which goes on with
+    /// [`Programs::xdp_program`].
+    pub guarded: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 65_536, counters: 8_192 }
+        Self { connections: 65_536, counters: 8_192, xdp: Xdp::Off, guarded: Vec::new() }
     }
 }
 
@@ -78,6 +87,9 @@ pub struct Programs {
     closed: Mutex<Closed>,
     attached: Vec<String>,
     skipped: Vec<(String, String)>,
+    xdp: Option<xdp::Attached>,
+    /// Interfaces without XDP where it was wanted, and why.
+    without_xdp: Vec<(String, String)>,
 }
 
 /// See [`Programs::closed`]: by time and index, the flow and when it ends at the latest.
@@ -107,6 +119,15 @@ impl Programs {
         let (snd_wnd, mss_clamp) = offsets()?;
         // Other gateways on this host have other marks. The lowest bits tell packets apart.
         let mark = fastrand::u32(1..) & !7;
+        let all = interfaces::with_address().map_err(LoadError::refused("listing interfaces"))?;
+        let mut without_xdp = Vec::new();
+        let mut with_xdp = Vec::new();
+        for interface in all.iter().filter(|interface| interface.ethernet) {
+            match options.xdp.on(&interface.name) {
+                Ok(()) => with_xdp.push(interface.name.clone()),
+                Err(why) => tracing::debug!(interface = interface.name, why, "no XDP here"),
+            }
+        }
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("FLOWS", options.connections)
             .map_max_entries("CONNS", options.connections)
@@ -114,13 +135,27 @@ impl Programs {
             .override_global("MARK", &mark, true)
             .override_global("SND_WND_OFFSET", &snd_wnd, true)
             .override_global("MSS_CLAMP_OFFSET", &mss_clamp, true)
+            .override_global("XDP", &u32::from(!with_xdp.is_empty()), true)
             .load(object)
             .map_err(|error| refused_load(&error))?;
         for name in ["atalho_splice_ingress", "atalho_splice_egress", "atalho_splice_command"] {
             let program = classifier(&mut ebpf, name)?;
             program.load().map_err(|error| refused("loading the program", &error))?;
         }
-        let (attached, skipped) = attach(&mut ebpf)?;
+        let (attached, skipped) = attach(&mut ebpf, all)?;
+        let mut xdp = None;
+        if !with_xdp.is_empty() {
+            with_xdp.retain(|interface| attached.contains(interface));
+            match xdp::Attached::new(&mut ebpf, &attached, &with_xdp, &options.guarded) {
+                Ok(on) => {
+                    without_xdp.extend_from_slice(&on.skipped);
+                    xdp = Some(on);
+                }
+                Err(why) => {
+                    without_xdp.extend(with_xdp.into_iter().map(|name| (name, why.clone())));
+                }
+            }
+        }
         let command = classifier(&mut ebpf, "atalho_splice_command")?
             .fd()
             .map_err(|error| refused("finding the program", &error))?
@@ -152,6 +187,8 @@ impl Programs {
             closed: Mutex::default(),
             attached,
             skipped,
+            xdp,
+            without_xdp,
             _ebpf: Mutex::new(ebpf),
         }))
     }
@@ -170,6 +207,27 @@ impl Programs {
     /// Those that do not, and why.
     pub fn skipped(&self) -> &[(String, String)] {
         &self.skipped
+    }
+
+    /// The interfaces that forward packets before they become socket buffers.
+    pub fn with_xdp(&self) -> &[String] {
+        self.xdp.as_ref().map_or(&[], |xdp| &xdp.interfaces)
+    }
+
+    /// Those that do not, and why.
+    pub fn without_xdp(&self) -> &[(String, String)] {
+        &self.without_xdp
+    }
+
+    /// The program that the guard is to go on with, if it has an interface on which packets are to be
+    /// forwarded so.
+    pub fn xdp_program(&self) -> Option<BorrowedFd<'_>> {
+        self.xdp.as_ref().and_then(xdp::Attached::program)
+    }
+
+    /// Packets that were forwarded before they became socket buffers.
+    pub fn forwarded_by_xdp(&self) -> u64 {
+        self.xdp.as_ref().map_or(0, xdp::Attached::forwarded)
     }
 
     /// Connections that the programs know, closed ones included.
@@ -246,6 +304,9 @@ impl Programs {
 
     /// Removes the entries of closed connections whose sockets are gone.
     pub(crate) fn sweep_closed(&self) {
+        if let Some(xdp) = &self.xdp {
+            xdp.look();
+        }
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         self.sweep(&mut closed, Instant::now());
     }
@@ -333,9 +394,8 @@ fn classifier<'a>(
 type Attached = (Vec<String>, Vec<(String, String)>);
 
 /// Puts the programs on all interfaces.
-fn attach(ebpf: &mut Ebpf) -> Result<Attached, LoadError> {
+fn attach(ebpf: &mut Ebpf, all: Vec<Interface>) -> Result<Attached, LoadError> {
     let (mut attached, mut skipped) = (Vec::new(), Vec::new());
-    let all = interfaces::with_address().map_err(LoadError::refused("listing interfaces"))?;
     for interface in all {
         if !interface.ethernet {
             skipped.push((interface.name, "its packets have no Ethernet header".to_owned()));
@@ -390,7 +450,7 @@ mod tests {
 
     #[test]
     fn loads_and_attaches() {
-        match Programs::load(&Options { connections: 64, counters: 16 }) {
+        match Programs::load(&Options { connections: 64, counters: 16, ..Options::default() }) {
             Ok(programs) => {
                 println!("{programs:?}, skipped {:?}", programs.skipped());
                 assert!(programs.attached().iter().any(|name| name == "lo"));

@@ -1,0 +1,346 @@
+//! Reading frames and changing them.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{bindings::xdp_md, helpers::generated as raw};
+use router_ebpf::{
+    framing::Framing,
+    splice::{
+        layout::{Conn, Flow},
+        options::{self, Options},
+        translate::{Outcome, Packet, Verdict},
+    },
+};
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const TCP: u8 = 6;
+/// Length of a TCP header without options.
+const FIXED: u32 = 20;
+/// What is read first: all headers of IPv4 without options, or those in front of TCP with IPv6.
+const HEAD: u32 = 54;
+/// Where TCP is in an IPv4 packet.
+const TCP_V4: u32 = 34;
+/// Room for a TCP header: 60 bytes, and the slack of [`options::Bytes`].
+const HEADER: usize = 84;
+/// Most steps of the chunk machine in one packet.
+const MAX_STEPS: u32 = 4096;
+
+/// What the program works on.
+#[repr(C)]
+pub(super) struct Work {
+    /// Whose packet it is.
+    pub(super) flow: Flow,
+    /// Not zero: IPv6.
+    six: u32,
+    /// Length of the TCP header.
+    header: u32,
+    /// The frame's first bytes.
+    head: [u8; HEAD as usize + 2],
+    /// The TCP header, and what it becomes.
+    old: [u8; HEADER],
+    new: [u8; HEADER],
+    /// The pseudo header: addresses, length; and what it becomes.
+    pseudo: [u32; 10],
+    new_pseudo: [u32; 10],
+    options: Options,
+    /// The packet as it came.
+    pub(super) packet: Packet,
+    /// As it goes on.
+    pub(super) out: Packet,
+    pub(super) verdict: Verdict,
+    pub(super) outcome: Outcome,
+}
+
+#[inline(always)]
+unsafe fn load<T>(ctx: *mut xdp_md, at: u32, to: *mut T, length: u32) -> bool {
+    // SAFETY: as the callers see to, `to` has room for as many bytes.
+    unsafe { raw::bpf_xdp_load_bytes(ctx, at, to.cast(), length) == 0 }
+}
+
+/// Reads the headers but for the TCP options. False when it is no TCP segment that could be of a
+/// spliced connection: fragments, extension headers, options of IPv4 and tagged frames are not.
+#[inline(always)]
+pub(super) fn read(ctx: *mut xdp_md, work: *mut Work) -> bool {
+    // SAFETY: the work is this CPU's alone.
+    unsafe {
+        let w = &mut *work;
+        if !load(ctx, 0, &raw mut w.head, HEAD) {
+            return false;
+        }
+        let head = &w.head;
+        let word =
+            |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let short = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let segment;
+        match short(12) {
+            IPV4 => {
+                let fragment = short(20) & 0x3fff;
+                let length = short(16) as u32;
+                if head[14] != 0x45 || head[23] != TCP || fragment != 0 || length < 40 {
+                    return false;
+                }
+                let mapped = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
+                w.pseudo = [0, 0, mapped, word(26), 0, 0, mapped, word(30), 0, 0];
+                w.six = 0;
+                segment = length - 20;
+            }
+            IPV6 => {
+                if head[14] >> 4 != 6 || head[20] != TCP {
+                    return false;
+                }
+                let mut i = 0;
+                while i < 8 {
+                    w.pseudo[i] = word(22 + 4 * i);
+                    i += 1;
+                }
+                w.pseudo[9] = 0;
+                w.six = 1;
+                segment = short(18) as u32;
+            }
+            _ => return false,
+        }
+        if !load(ctx, tcp_at(w), &raw mut w.old, FIXED) {
+            return false;
+        }
+        w.header = (w.old[12] >> 4) as u32 * 4;
+        if w.header < FIXED || segment < w.header {
+            return false;
+        }
+        w.pseudo[8] = segment.to_be();
+        let [a, b, c, d, e, f, g, h, ..] = w.pseudo;
+        let port = |at: usize| u16::from_ne_bytes([w.old[at], w.old[at + 1]]);
+        w.flow = Flow { local: [e, f, g, h], remote: [a, b, c, d], ports: [port(2), port(0)] };
+        w.packet.len = segment - w.header;
+        w.packet.seq = u32::from_be_bytes([w.old[4], w.old[5], w.old[6], w.old[7]]);
+        w.packet.ack = u32::from_be_bytes([w.old[8], w.old[9], w.old[10], w.old[11]]);
+        w.packet.flags = w.old[13];
+        w.packet.window = u16::from_be_bytes([w.old[14], w.old[15]]);
+        true
+    }
+}
+
+/// Offset of the TCP header.
+#[inline(always)]
+const fn tcp_at(w: &Work) -> u32 {
+    if w.six != 0 { HEAD } else { TCP_V4 }
+}
+
+/// A length of at most 60, as the kernel's verifier can see: the compiler would leave out a
+/// comparison that it knows the outcome of.
+#[inline(always)]
+fn bounded(length: u32) -> u32 {
+    let mut bounded = length as u64;
+    // SAFETY: changes nothing but the register.
+    unsafe { core::arch::asm!("{r} &= 63", r = inout(reg) bounded, options(nomem, nostack)) };
+    bounded as u32
+}
+
+struct Walk {
+    work: *mut Work,
+    at: u32,
+    length: u32,
+    malformed: u32,
+}
+
+/// Reads the TCP options. False when they are malformed, or when the checksum is left to the
+/// interface: a frame that is redirected loses the note of that.
+#[inline(always)]
+pub(super) fn read_options(ctx: *mut xdp_md, work: *mut Work) -> bool {
+    // SAFETY: the work is this CPU's alone.
+    unsafe {
+        let w = &mut *work;
+        let seed = (TCP as u32).to_be();
+        let sum =
+            raw::bpf_csum_diff(core::ptr::null_mut(), 0, (&raw mut w.pseudo).cast(), 36, seed);
+        if fold(sum as u32) == u16::from_ne_bytes([w.old[16], w.old[17]]) {
+            return false;
+        }
+        w.options = Options::default();
+        w.packet.timestamps = None;
+        w.packet.sack.count = 0;
+        let header = bounded(w.header);
+        if header <= FIXED {
+            return header == FIXED;
+        }
+        if !load(ctx, tcp_at(w), &raw mut w.old, header) {
+            return false;
+        }
+        let mut walk = Walk { work, at: 0, length: header - FIXED, malformed: 0 };
+        raw::bpf_loop(options::MAX as u32, step as *mut c_void, (&raw mut walk).cast(), 0);
+        if walk.malformed != 0 {
+            return false;
+        }
+        w.packet.timestamps = w.options.timestamps;
+        w.packet.sack = w.options.sack;
+        true
+    }
+}
+
+/// The options of a header.
+#[inline(always)]
+unsafe fn options_of(header: *mut [u8; HEADER]) -> *mut options::Bytes {
+    header.cast::<u8>().wrapping_add(FIXED as usize).cast()
+}
+
+unsafe extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
+    // SAFETY: called by the helper with the pointer given to it.
+    unsafe {
+        let walk = &mut *walk;
+        let w = &mut *walk.work;
+        let bytes = &*options_of(&raw mut w.old);
+        match w.options.step(bytes, walk.length as usize, walk.at as usize) {
+            Some(at) => {
+                walk.at = at as u32;
+                u64::from(at as u32 >= walk.length)
+            }
+            None => {
+                walk.malformed = 1;
+                1
+            }
+        }
+    }
+}
+
+struct Body {
+    ctx: *mut xdp_md,
+    framing: Framing,
+    at: u32,
+    end: u32,
+}
+
+/// Where a body stands behind the packet's payload; `None` when it ends there, or cannot be followed
+/// that far.
+#[inline(always)]
+pub(super) fn follow(ctx: *mut xdp_md, work: *mut Work, framing: &Framing) -> Option<Framing> {
+    // SAFETY: the work is this CPU's alone.
+    unsafe {
+        let w = &mut *work;
+        let start = tcp_at(w) + w.header;
+        let mut body = Body { ctx, framing: *framing, at: start, end: start + w.packet.len };
+        if body.framing.in_payload() {
+            body.at += body.framing.skip(w.packet.len as u64) as u32;
+        }
+        if body.at < body.end && !body.framing.is_done() {
+            raw::bpf_loop(MAX_STEPS, body_step as *mut c_void, (&raw mut body).cast(), 0);
+        }
+        let whole = body.at >= body.end && !body.framing.is_done();
+        if whole && body.framing.error().is_none() { Some(body.framing) } else { None }
+    }
+}
+
+unsafe extern "C" fn body_step(_index: u32, body: *mut Body) -> u64 {
+    // SAFETY: called by the helper with the pointer given to it; the destination is one byte, as the
+    // length says.
+    unsafe {
+        let body = &mut *body;
+        if body.at >= body.end || body.framing.is_done() {
+            return 1;
+        }
+        if body.framing.in_payload() {
+            body.at += body.framing.skip((body.end - body.at) as u64) as u32;
+            return 0;
+        }
+        let mut byte = 0u8;
+        if !load(body.ctx, body.at, &raw mut byte, 1) {
+            return 1;
+        }
+        body.framing.step(byte);
+        body.at += 1;
+        u64::from(body.framing.error().is_some())
+    }
+}
+
+/// Whether the frame fits what an interface sends.
+#[inline(always)]
+pub(super) fn fits(ctx: *mut xdp_md, oif: u32) -> bool {
+    let mut mtu = 0u32;
+    // SAFETY: the helper writes the one word.
+    unsafe { raw::bpf_check_mtu(ctx.cast(), oif, &raw mut mtu, 0, 0) == 0 }
+}
+
+/// Changes the packet to what [`Work::out`] says, for the peer of another connection. The frame is not
+/// changed when it fails.
+#[inline(always)]
+pub(super) fn apply(ctx: *mut xdp_md, work: *mut Work, other: *const Conn) -> bool {
+    // SAFETY: the work is this CPU's alone; `other` is an element, whose flow does not change.
+    unsafe {
+        let w = &mut *work;
+        let to = &w.out;
+        let flow = (*other).flow;
+        let header = bounded(w.header);
+        if header < FIXED {
+            return false;
+        }
+        w.new = w.old;
+        let [a, b] = flow.ports[0].to_ne_bytes();
+        let [c, d] = flow.ports[1].to_ne_bytes();
+        w.new[0] = a;
+        w.new[1] = b;
+        w.new[2] = c;
+        w.new[3] = d;
+        w.new[4..8].copy_from_slice(&to.seq.to_be_bytes());
+        w.new[8..12].copy_from_slice(&to.ack.to_be_bytes());
+        w.new[13] = to.flags;
+        w.new[14..16].copy_from_slice(&to.window.to_be_bytes());
+        let options = w.options;
+        options.rewrite(&mut *options_of(&raw mut w.new), to.timestamps, &to.sack);
+
+        let [e, f, g, h] = flow.local;
+        let [i, j, k, l] = flow.remote;
+        w.new_pseudo = [e, f, g, h, i, j, k, l, w.pseudo[8], 0];
+        let checksum = u16::from_ne_bytes([w.old[16], w.old[17]]);
+        let sum = raw::bpf_csum_diff(
+            (&raw mut w.pseudo).cast(),
+            32,
+            (&raw mut w.new_pseudo).cast(),
+            32,
+            (!checksum) as u32,
+        ) as u32;
+        let sum = raw::bpf_csum_diff(
+            (&raw mut w.old).cast(),
+            header,
+            (&raw mut w.new).cast(),
+            header,
+            fold(sum) as u32,
+        ) as u32;
+        let [m, n] = (!fold(sum)).to_ne_bytes();
+        w.new[16] = m;
+        w.new[17] = n;
+
+        w.head[..12].copy_from_slice(&(*other).link);
+        let length = if w.six != 0 {
+            let mut word = 0;
+            while word < 8 {
+                let at = 22 + 4 * word;
+                w.head[at..at + 4].copy_from_slice(&w.new_pseudo[word].to_ne_bytes());
+                word += 1;
+            }
+            HEAD
+        } else {
+            let checksum = u16::from_ne_bytes([w.head[24], w.head[25]]);
+            let sum = raw::bpf_csum_diff(
+                (&raw mut w.pseudo).cast(),
+                32,
+                (&raw mut w.new_pseudo).cast(),
+                32,
+                (!checksum) as u32,
+            ) as u32;
+            w.head[24..26].copy_from_slice(&(!fold(sum)).to_ne_bytes());
+            w.head[26..30].copy_from_slice(&w.new_pseudo[3].to_ne_bytes());
+            w.head[30..34].copy_from_slice(&w.new_pseudo[7].to_ne_bytes());
+            TCP_V4
+        };
+        // The first may fail, for all that the verifier knows; the second one lies within the frame,
+        // as it was read from there.
+        let at = tcp_at(w);
+        raw::bpf_xdp_store_bytes(ctx, at, (&raw mut w.new).cast(), header) == 0
+            && raw::bpf_xdp_store_bytes(ctx, 0, (&raw mut w.head).cast(), length) == 0
+    }
+}
+
+#[inline(always)]
+const fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}

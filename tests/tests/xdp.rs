@@ -1,0 +1,180 @@
+//! The splice engine's program in drivers: what it forwards, and what it leaves to the other programs.
+
+use tests::{
+    Engine, Gateway, Network, Peer, Setup, Topology, Upstream, chunked,
+    message::{CHUNKED_HEAD, chat, chunked_request, response},
+    payload,
+};
+
+/// Sends on one side, takes on the other.
+fn pass(from: &mut Peer, to: &mut Peer, bytes: &[u8]) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| from.send(bytes));
+        payload::assert_same("bytes", &to.take_exact(bytes.len()), bytes);
+    });
+}
+
+fn forwarded(gateway: &Gateway) -> f64 {
+    gateway.metric("atalho_xdp_packets_total", &[])
+}
+
+/// Exchanges on one connection to each side, the bulk of which is handed over.
+struct Pair {
+    client: Peer,
+    instance: Peer,
+}
+
+impl Pair {
+    fn open(gateway: &Gateway, upstream: &Upstream) -> Self {
+        let mut client = gateway.connect();
+        client.send(chat("first"));
+        let mut instance = upstream.accept();
+        instance.request();
+        instance.send(response(200, "first"));
+        client.response();
+        Self { client, instance }
+    }
+
+    /// The body's beginning comes alone, so that the rest is handed over.
+    fn sized(&mut self, body: &[u8]) {
+        self.client.send(chat("sized"));
+        self.instance.request();
+        self.instance.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+        self.client.head();
+        pass(&mut self.instance, &mut self.client, &body[..10_000]);
+        pass(&mut self.instance, &mut self.client, &body[10_000..]);
+    }
+
+    fn chunked(&mut self, body: &[u8]) {
+        self.client.send(chat("chunked"));
+        self.instance.request();
+        self.instance.send(CHUNKED_HEAD);
+        self.client.head();
+        for part in chunked::encode(body.chunks(5_000)).chunks(50_000) {
+            pass(&mut self.instance, &mut self.client, part);
+        }
+    }
+
+    fn upload(&mut self, body: &[u8]) {
+        let encoded = chunked::encode(body.chunks(5_000));
+        let sent = chunked_request("/upload", &encoded);
+        let head = sent.len() - encoded.len();
+        self.client.send(&sent[..head]);
+        assert!(self.instance.head().chunked());
+        for part in encoded.chunks(50_000) {
+            pass(&mut self.client, &mut self.instance, part);
+        }
+        self.instance.send(response(200, "got it"));
+        self.client.response();
+    }
+}
+
+fn bodies_in_all_directions(topology: Topology) {
+    let engine = Engine::SpliceXdp;
+    tests::engine::run(engine, topology, |engine| {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream).start();
+        let mut pair = Pair::open(&gateway, &upstream);
+        for round in 0..3 {
+            for exchange in [Pair::sized, Pair::chunked, Pair::upload] {
+                let before = forwarded(&gateway);
+                exchange(&mut pair, &payload::bytes(round, 1_000_000));
+                let packets = forwarded(&gateway) - before;
+                // Some 700 segments, and acknowledgements.
+                assert!(packets > 300.0, "{packets} packets in round {round}");
+            }
+        }
+        assert_eq!(upstream.accepted(), 1);
+        gateway.expect_carried("response");
+        gateway.expect_carried("request");
+        pair.client.close();
+        gateway.expect_idle();
+    });
+}
+
+#[test]
+fn bodies_in_all_directions_over_ipv4() {
+    bodies_in_all_directions(Topology::Veth);
+}
+
+#[test]
+fn bodies_in_all_directions_over_ipv6() {
+    bodies_in_all_directions(Topology::Veth6);
+}
+
+/// As between hosts on one machine: checksums are unfinished, several segments are one packet.
+#[test]
+fn unfinished_packets_are_left_to_the_stack() {
+    if !Engine::SpliceXdp.available() {
+        return;
+    }
+    let Some(network) = Network::new(false) else { return };
+    network.client.set_receive_offload(&network.client_link.0, true);
+    network.instance.set_receive_offload(&network.instance_link.1, true);
+    let entered = network.enter().unwrap();
+    let upstream = Upstream::manual();
+    let gateway = Setup::single(Engine::SpliceXdp, &upstream).start();
+    let mut pair = Pair::open(&gateway, &upstream);
+    for round in 0..3 {
+        pair.sized(&payload::bytes(round, 1_000_000));
+        pair.chunked(&payload::bytes(round, 1_000_000));
+    }
+    assert_eq!(forwarded(&gateway), 0.0);
+    gateway.expect_carried("response");
+    drop(entered);
+}
+
+/// A driver that takes no redirected frames would lose them all.
+#[test]
+fn nothing_goes_where_nothing_is_taken() {
+    if !Engine::SpliceXdp.available() {
+        return;
+    }
+    let Some(network) = Network::new(false) else { return };
+    network.allow_xdp();
+    // The client's end takes none; acknowledgements may go to the instance's.
+    network.client.set_receive_offload(&network.client_link.0, false);
+    let entered = network.enter().unwrap();
+    let network = entered.network().unwrap();
+    let upstream = Upstream::manual();
+    let gateway = Setup::single(Engine::SpliceXdp, &upstream).start();
+    let mut pair = Pair::open(&gateway, &upstream);
+    pair.sized(&payload::bytes(1, 1_000_000));
+    let acknowledgements = forwarded(&gateway);
+    assert!(acknowledgements > 0.0);
+    pair.upload(&payload::bytes(2, 1_000_000));
+    let both = forwarded(&gateway);
+    assert!(both > acknowledgements + 300.0, "{both}");
+    // It stops in the middle: what is lost is repeated on the other way.
+    network.instance.set_receive_offload(&network.instance_link.1, false);
+    pair.upload(&payload::bytes(3, 100_000));
+    gateway.expect_carried("request");
+}
+
+/// One hook, two programs.
+#[test]
+fn behind_the_guard() {
+    if !Engine::SpliceXdp.available() {
+        return;
+    }
+    let Some(network) = Network::new(false) else { return };
+    network.allow_xdp();
+    let entered = network.enter().unwrap();
+    let network = entered.network().unwrap();
+    let upstream = Upstream::manual();
+    // One interface is guarded, the other is not.
+    let gateway = Setup::single(Engine::SpliceXdp, &upstream)
+        .set("guard.interfaces", vec![network.client_link.1.clone()])
+        .set("guard.deny", vec!["10.98.1.77/32"])
+        .start();
+    let mut pair = Pair::open(&gateway, &upstream);
+    for round in 0..2 {
+        pair.sized(&payload::bytes(round, 1_000_000));
+        let before = forwarded(&gateway);
+        // From the guarded interface.
+        pair.upload(&payload::bytes(round, 1_000_000));
+        let packets = forwarded(&gateway) - before;
+        assert!(packets > 600.0, "{packets}");
+    }
+    assert!(gateway.metric("atalho_guard_packets_total", &[("rule", "passed")]) > 600.0);
+}
