@@ -35,6 +35,10 @@ struct Cli {
     /// loopback. Packets forwarded by the gateway's host are a target as well then.
     #[arg(long)]
     hosts: bool,
+    /// With --hosts: client and server send packets as they are on a wire, each of the size of one and
+    /// with its checksum complete.
+    #[arg(long, requires = "hosts")]
+    plain: bool,
     /// Loads of the relay benchmark.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Scenario::value_variants().to_vec())]
     scenarios: Vec<Scenario>,
@@ -86,13 +90,18 @@ fn main() -> anyhow::Result<()> {
     }
     if cli.suites.contains(&Suite::Relay) {
         // (This thread is on the client's host from here on.)
-        let hosts = cli.hosts.then(Hosts::enter).transpose()?;
+        let hosts = cli.hosts.then(|| Hosts::enter(cli.plain)).transpose()?;
         let mut targets = cli.targets.clone();
         if targets.is_empty() {
             targets = Target::value_variants().to_vec();
-            targets.retain(|target| cli.hosts || *target != Target::Forwarding);
+            targets.retain(|target| match target {
+                Target::Forwarding => cli.hosts,
+                Target::SpliceXdp => cli.plain,
+                _ => true,
+            });
         }
         figures["hosts"] = json!(cli.hosts);
+        figures["plain"] = json!(cli.plain);
         let options = relay::Options {
             targets,
             scenarios: cli.scenarios.clone(),

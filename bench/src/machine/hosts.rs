@@ -10,7 +10,7 @@ use std::{
     fs::File,
     io::Write,
     net::{IpAddr, Ipv4Addr},
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
     process::{Command, Stdio},
 };
 
@@ -43,9 +43,12 @@ pub struct Host {
 impl Hosts {
     /// Makes them, and takes this thread, and those that it starts, to the client's.
     ///
+    /// `plain`: client and server send packets as they are on a wire, each of the size of one and with its
+    /// checksum complete, and take what XDP redirects to them.
+    ///
     /// # Errors
     /// When the system refuses: this takes root.
-    pub fn enter() -> anyhow::Result<Self> {
+    pub fn enter(plain: bool) -> anyhow::Result<Self> {
         let hosts = Self {
             client: Host::new("client")?,
             gateway: Host::new("gateway")?,
@@ -68,12 +71,14 @@ impl Hosts {
             "addr add 10.97.2.2/24 dev gateway\naddr add 10.97.3.2/24 dev client\n\
              link set gateway up\nlink set client up\nroute add 10.97.1.0/24 via 10.97.2.1\n",
         )?;
+        if plain {
+            client.plain_packets(&["gateway", "server"])?;
+            server.plain_packets(&["gateway", "client"])?;
+        }
         let mut forward = gateway.command("sh");
         let status = forward.args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]).status()?;
         ensure!(status.success(), "the gateway's host does not forward");
-        let namespace = File::open(format!("/var/run/netns/{}", client.name))?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .context("moving to the client's host")?;
+        client.enter().context("moving to the client's host")?;
         Ok(hosts)
     }
 }
@@ -91,6 +96,23 @@ impl Host {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);
         command
+    }
+
+    /// Takes this thread there.
+    fn enter(&self) -> anyhow::Result<()> {
+        let namespace = File::open(format!("/var/run/netns/{}", self.name))?;
+        Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+
+    /// See [`Hosts::enter`].
+    fn plain_packets(&self, links: &[&str]) -> anyhow::Result<()> {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                self.enter()?;
+                links.iter().try_for_each(|link| plain_packets(link))
+            });
+            worker.join().expect("a thread that does not panic")
+        })
     }
 
     fn link(&self, link: &str, other: &Self, peer: &str) -> anyhow::Result<()> {
@@ -111,6 +133,26 @@ impl Host {
         ensure!(child.wait()?.success(), "`ip` failed in {}", self.name);
         Ok(())
     }
+}
+
+/// Sets offloads of an interface of this thread's host.
+fn plain_packets(link: &str) -> anyhow::Result<()> {
+    // ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM, ETHTOOL_SGRO: what, and whether it is on.
+    const SETTINGS: [[u32; 2]; 4] = [[0x1f, 0], [0x24, 0], [0x17, 0], [0x2c, 1]];
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    for mut setting in SETTINGS {
+        // SAFETY: all zeros is a value of this type.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().take(15).zip(link.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = setting.as_mut_ptr().cast();
+        // SAFETY: the request and what it points to live during the call.
+        let rc = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) };
+        ensure!(rc == 0, "offloads of {link}: {}", std::io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 impl Drop for Host {

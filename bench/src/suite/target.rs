@@ -38,6 +38,10 @@ pub enum Target {
     Sockmap,
     /// Atalho, rewriting packets wherever it can.
     Splice,
+    /// The same, in drivers where they can.
+    #[serde(rename = "splice-xdp")]
+    #[value(name = "splice-xdp")]
+    SpliceXdp,
     /// Atalho, choosing by itself.
     Auto,
 }
@@ -53,6 +57,7 @@ impl Target {
             Self::Userspace => "atalho userspace",
             Self::Sockmap => "atalho sockmap",
             Self::Splice => "atalho splice",
+            Self::SpliceXdp => "atalho splice-xdp",
             Self::Auto => "atalho auto",
         }
     }
@@ -105,7 +110,7 @@ impl Target {
                 command.arg("-db").arg("-f").arg(file);
                 command
             }
-            Self::Userspace | Self::Sockmap | Self::Splice | Self::Auto => {
+            Self::Userspace | Self::Sockmap | Self::Splice | Self::SpliceXdp | Self::Auto => {
                 let file = directory.join("atalho.toml");
                 fs::write(&file, self.atalho(address, admin, backend))?;
                 let mut command = command(programs.atalho.as_ref());
@@ -120,7 +125,10 @@ impl Target {
     }
 
     fn is_atalho(self) -> bool {
-        matches!(self, Self::Userspace | Self::Sockmap | Self::Splice | Self::Auto)
+        matches!(
+            self,
+            Self::Userspace | Self::Sockmap | Self::Splice | Self::SpliceXdp | Self::Auto
+        )
     }
 
     /// The gateway as it is by default, except that `sockmap` and `splice` hand every body over at once:
@@ -128,7 +136,12 @@ impl Target {
     fn atalho(self, listen: SocketAddr, admin: SocketAddr, backend: SocketAddr) -> String {
         let engine = match self {
             Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
-            Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0\nsteer_from_reads = 0",
+            Self::Splice => {
+                "mode = \"splice\"\nxdp = \"off\"\nsteer_from_bytes = 0\nsteer_from_reads = 0"
+            }
+            Self::SpliceXdp => {
+                "mode = \"splice\"\nxdp = \"on\"\nsteer_from_bytes = 0\nsteer_from_reads = 0"
+            }
             Self::Auto => "mode = \"auto\"",
             _ => "mode = \"userspace\"",
         };
@@ -360,7 +373,9 @@ mod tests {
     #[test]
     fn the_gateway_takes_its_configuration() {
         let address = "127.0.0.1:1000".parse().unwrap();
-        for target in [Target::Userspace, Target::Sockmap, Target::Splice, Target::Auto] {
+        for target in
+            [Target::Userspace, Target::Sockmap, Target::Splice, Target::SpliceXdp, Target::Auto]
+        {
             let text = target.atalho(address, address, address);
             router::config::parse("bench.toml", &text).unwrap();
         }
