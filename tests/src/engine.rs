@@ -56,7 +56,7 @@ pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
 /// ```
 ///
 /// All engines run on loopback. `splice` works on packets, so it runs over links as well
-/// (`NAME::splice_veth`), and in drivers (`NAME::splice_xdp`). With
+/// (`NAME::splice_veth`), and in drivers (`NAME::splice_xdp`, ignored by default). With
 /// [`for_each_engine_and_network!`](crate::for_each_engine_and_network) all of them do, and `splice` over
 /// IPv6 too; with [`for_each_engine_on_loopback!`](crate::for_each_engine_on_loopback) none does.
 #[macro_export]
@@ -65,7 +65,8 @@ macro_rules! for_each_engine {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback Splice splice, Veth Splice splice_veth, Veth SpliceXdp splice_xdp;
+            splice: Loopback splice, Veth splice_veth;
+            xdp: Veth splice_xdp;
             others:
         }
     )*};
@@ -78,8 +79,8 @@ macro_rules! for_each_engine_and_network {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback Splice splice, Veth Splice splice_veth, Veth6 Splice splice_veth6,
-                Veth SpliceXdp splice_xdp, Veth6 SpliceXdp splice_xdp6;
+            splice: Loopback splice, Veth splice_veth, Veth6 splice_veth6;
+            xdp: Veth splice_xdp, Veth6 splice_xdp6;
             others: Userspace userspace_veth, Sockmap sockmap_veth
         }
     )*};
@@ -93,7 +94,8 @@ macro_rules! for_each_engine_on_loopback {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback Splice splice;
+            splice: Loopback splice;
+            xdp: ;
             others:
         }
     )*};
@@ -107,7 +109,8 @@ macro_rules! for_each_engine_on_own_networks {
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
             loopback: Userspace userspace, Sockmap sockmap;
-            splice: Loopback Splice splice, Loopback SpliceXdp splice_xdp;
+            splice: Loopback splice;
+            xdp: Loopback splice_xdp;
             others:
         }
     )*};
@@ -120,7 +123,8 @@ macro_rules! engine_tests {
     (
         $(#[$meta:meta])* $name:ident $engine:ident $body:block
         loopback: $($local:ident $local_name:ident),*;
-        splice: $($topology:ident $variant:ident $splice_name:ident),*;
+        splice: $($topology:ident $splice_name:ident),*;
+        xdp: $($links:ident $xdp_name:ident),*;
         others: $($other:ident $other_name:ident),*
     ) => {
         $(#[$meta])*
@@ -145,7 +149,14 @@ macro_rules! engine_tests {
             $(
                 #[test]
                 fn $splice_name() {
-                    $crate::engine::run($crate::Engine::$variant, $crate::Topology::$topology, run);
+                    $crate::engine::run($crate::Engine::Splice, $crate::Topology::$topology, run);
+                }
+            )*
+            $(
+                #[test]
+                #[ignore = "XDP is used where it is asked for: --run-ignored runs its tests"]
+                fn $xdp_name() {
+                    $crate::engine::run($crate::Engine::SpliceXdp, $crate::Topology::$links, run);
                 }
             )*
         }

@@ -17,7 +17,8 @@ use tests::{
 /// Makes the hosts take what XDP redirects to them, packet by packet: by programs of their own.
 fn drivers(network: &Network, engine: Engine) -> Option<[Guard; 2]> {
     let start = |link: &String| {
-        Guard::start(&[link.clone()], Mode::Native, &[], &Rules::default()).expect("a guard")
+        Guard::start(std::slice::from_ref(link), Mode::Native, &[], &Rules::default())
+            .expect("a guard")
     };
     (engine == Engine::SpliceXdp && engine.available()).then(|| {
         [

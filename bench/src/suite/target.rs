@@ -136,11 +136,9 @@ impl Target {
     fn atalho(self, listen: SocketAddr, admin: SocketAddr, backend: SocketAddr) -> String {
         let engine = match self {
             Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
-            Self::Splice => {
-                "mode = \"splice\"\nxdp = \"off\"\nsteer_from_bytes = 0\nsteer_from_reads = 0"
-            }
+            Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0\nsteer_from_reads = 0",
             Self::SpliceXdp => {
-                "mode = \"splice\"\nxdp = \"on\"\nsteer_from_bytes = 0\nsteer_from_reads = 0"
+                "mode = \"splice\"\nxdp = true\nsteer_from_bytes = 0\nsteer_from_reads = 0"
             }
             Self::Auto => "mode = \"auto\"",
             _ => "mode = \"userspace\"",

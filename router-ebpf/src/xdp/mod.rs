@@ -17,7 +17,7 @@ use router_ebpf::splice::{
     fast,
     layout::{Conn, LINK_FRESH, XDP_INTERFACES, flag, role},
     state::{Pair, UNKNOWN},
-    translate::{self, Action, Plan},
+    translate::{self, Plan},
 };
 
 use crate::tc::{conn, find, lock::Lock};
@@ -154,10 +154,9 @@ fn decide_source(work: *mut Work, pair: *mut Pair) -> u32 {
     // SAFETY: as in `from_source`.
     unsafe {
         let w = &mut *work;
-        w.verdict = translate::ingress_from_source(&mut *pair, &w.packet);
-        let Action::Forward(out) = w.verdict.action else { return 0 };
-        w.out = out;
-        1
+        translate::from_source(&mut *pair, &w.packet, &mut w.outcome);
+        w.out = w.outcome.peer;
+        u32::from(w.outcome.plan == Plan::Forward)
     }
 }
 

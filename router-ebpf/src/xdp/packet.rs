@@ -8,7 +8,7 @@ use router_ebpf::{
     splice::{
         layout::{Conn, Flow},
         options::{self, Options},
-        translate::{Outcome, Packet, Verdict},
+        translate::{Outcome, Packet},
     },
 };
 
@@ -48,7 +48,6 @@ pub(super) struct Work {
     pub(super) packet: Packet,
     /// As it goes on.
     pub(super) out: Packet,
-    pub(super) verdict: Verdict,
     pub(super) outcome: Outcome,
 }
 

@@ -65,8 +65,8 @@ impl Config {
 pub struct Engine {
     /// Which engine carries bodies.
     pub mode: EngineMode,
-    /// Where `splice` forwards packets before they become socket buffers.
-    pub xdp: EngineXdp,
+    /// Whether `splice` forwards packets before they become socket buffers, where a driver can.
+    pub xdp: bool,
     /// Remaining body bytes from which a body is handed to the kernel.
     pub steer_from_bytes: u64,
     /// Reads of a body of unknown length after which it is spliced.
@@ -98,17 +98,6 @@ impl EngineMode {
             Self::Userspace => "userspace",
         }
     }
-}
-
-/// Where `splice` forwards packets before they become socket buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EngineXdp {
-    /// In drivers with which that is faster.
-    Auto,
-    /// Wherever a driver can.
-    On,
-    /// Nowhere.
-    Off,
 }
 
 /// `[limits]`

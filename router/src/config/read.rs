@@ -6,7 +6,7 @@ use std::{net::SocketAddr, num::NonZeroU32, path::Path};
 use ipnet::IpNet;
 
 use super::{
-    Config, ConfigError, EndpointConfig, Engine, EngineMode, EngineXdp, Guard, GuardMode, Health,
+    Config, ConfigError, EndpointConfig, Engine, EngineMode, Guard, GuardMode, Health,
     InstanceConfig, Limits, Log, LogFormat, LogLevel, Pool, Scrape, Timeouts, VariantConfig,
     section::{Document, Section},
     value::duration_text,
@@ -122,10 +122,7 @@ fn engine(s: &Section<'_, '_>) -> Engine {
     let modes = [EngineMode::Auto, EngineMode::Sockmap, EngineMode::Splice, EngineMode::Userspace];
     Engine {
         mode: s.choice("mode", &modes.map(|mode| (mode.as_str(), mode))),
-        xdp: s.choice(
-            "xdp",
-            &[("auto", EngineXdp::Auto), ("on", EngineXdp::On), ("off", EngineXdp::Off)],
-        ),
+        xdp: s.bool("xdp"),
         steer_from_bytes: s.size("steer_from_bytes"),
         steer_from_reads: s.integer("steer_from_reads"),
         backlog_bytes: s.size("backlog_bytes"),

@@ -155,12 +155,11 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         path: "engine.xdp",
-        kind: Kind::Choice(&["auto", "on", "off"]),
-        default: Some(r#""auto""#),
+        kind: Kind::Bool,
+        default: Some("false"),
         live: false,
-        about: "Where `splice` forwards packets in the network driver, before the kernel makes socket \
-                buffers of them (XDP). `auto`: with drivers in which that is faster, which veth is \
-                not; `on`: wherever a driver has native XDP.",
+        about: "Whether `splice` forwards packets in network drivers that have native XDP, before the \
+                kernel makes socket buffers of them. New, and not yet for production.",
     },
     Setting {
         path: "engine.steer_from_bytes",

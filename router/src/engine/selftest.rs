@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn splice_passes_where_the_programs_load() {
         use crate::kernel::splice::Options;
-        match Programs::load(&Options { connections: 64, counters: 16 }) {
+        match Programs::load(&Options { connections: 64, counters: 16, ..Options::default() }) {
             Ok(programs) => {
                 for _ in 0..5 {
                     let took = splice(&programs).expect("the engine works");

@@ -6,10 +6,10 @@ use anyhow::bail;
 
 use super::{Loaded, selftest};
 use crate::{
-    config::{Config, EngineMode, EngineXdp},
+    config::{Config, EngineMode},
     kernel::{
         Kernel, LoadError, Options,
-        splice::{self, Programs, Xdp},
+        splice::{self, Programs},
     },
     metrics::Metrics,
 };
@@ -65,13 +65,8 @@ fn sockmap() -> Tried {
 }
 
 fn splice(config: &Config, metrics: &Metrics) -> Tried {
-    let xdp = match config.engine.xdp {
-        EngineXdp::Auto => Xdp::Auto,
-        EngineXdp::On => Xdp::On,
-        EngineXdp::Off => Xdp::Off,
-    };
     let guarded = config.guard.interfaces.clone();
-    let options = splice::Options { xdp, guarded, ..splice::Options::default() };
+    let options = splice::Options { xdp: config.engine.xdp, guarded, ..splice::Options::default() };
     let programs = Programs::load(&options).map_err(refused)?;
     let took = selftest::splice(&programs).map_err(failed)?;
     tracing::debug!(?took, "the splice engine passed its self-test");

@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// The programs, for one test alone; or why it is skipped. In CI nothing may be skipped.
 fn programs() -> Option<Arc<Programs>> {
-    match Programs::load(&Options { connections: 64, counters: 64 }) {
+    match Programs::load(&Options { connections: 64, counters: 64, ..Options::default() }) {
         Ok(programs) => Some(programs),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");

@@ -28,7 +28,6 @@ use router_ebpf::{
 };
 
 use self::interfaces::Interface;
-pub use self::xdp::Wanted as Xdp;
 pub(crate) use self::{
     entry::Entry,
     socket::{Info, acknowledge_now, widen},
@@ -58,8 +57,8 @@ pub struct Options {
     pub connections: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
-    /// Where packets are forwarded before they become socket buffers.
-    pub xdp: Xdp,
+    /// Whether packets are forwarded before they become socket buffers, where a driver can.
+    pub xdp: bool,
     /// Interfaces whose XDP program will be the guard's, which goes on with
     /// [`Programs::xdp_program`].
     pub guarded: Vec<String>,
@@ -67,7 +66,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 65_536, counters: 8_192, xdp: Xdp::Off, guarded: Vec::new() }
+        Self { connections: 65_536, counters: 8_192, xdp: false, guarded: Vec::new() }
     }
 }
 
@@ -122,10 +121,10 @@ impl Programs {
         let all = interfaces::with_address().map_err(LoadError::refused("listing interfaces"))?;
         let mut without_xdp = Vec::new();
         let mut with_xdp = Vec::new();
-        for interface in all.iter().filter(|interface| interface.ethernet) {
-            match options.xdp.on(&interface.name) {
-                Ok(()) => with_xdp.push(interface.name.clone()),
-                Err(why) => tracing::debug!(interface = interface.name, why, "no XDP here"),
+        for interface in all.iter().filter(|interface| options.xdp && interface.ethernet) {
+            // Loopback has none.
+            if netdev::driver(&interface.name).is_ok() {
+                with_xdp.push(interface.name.clone());
             }
         }
         let mut ebpf = EbpfLoader::new()

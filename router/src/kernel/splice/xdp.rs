@@ -19,39 +19,10 @@ use super::{
 };
 use crate::kernel::{map_fd, with_sources};
 
-/// Where the program is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
-    /// Nowhere.
-    #[default]
-    Off,
-    /// In drivers with which it is faster: not between namespaces of one host, where aggregates have to be
-    /// taken apart for it.
-    Auto,
-    /// Wherever a driver has it.
-    On,
-}
-
-/// Drivers in which the program costs more than it saves: see docs/splice.md.
-const SLOWER: [&str; 1] = ["veth"];
 /// Between two looks at what interfaces can do.
 const LOOK: Duration = Duration::from_secs(2);
 
 const PROGRAM: &str = "atalho_splice_xdp";
-
-impl Wanted {
-    /// Whether the program is to be put on an interface; if not, why.
-    pub(super) fn on(self, interface: &str) -> Result<(), String> {
-        if self == Self::Off {
-            return Err("turned off".to_owned());
-        }
-        let driver = netdev::driver(interface).map_err(|error| format!("no driver: {error}"))?;
-        if self == Self::Auto && SLOWER.contains(&driver.as_str()) {
-            return Err(format!("no faster with the driver {driver}"));
-        }
-        Ok(())
-    }
-}
 
 /// The program at work.
 pub(super) struct Attached {
