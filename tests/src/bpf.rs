@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::fd::{AsFd, AsRawFd},
-    process::Command,
 };
 
 use aya::maps::{MapInfo, MapType};
@@ -71,13 +70,13 @@ impl Objects {
 
     /// Those of them that the kernel still has.
     pub fn alive(&self) -> Self {
-        let alive = |kind: &str, ids: &BTreeSet<u32>| {
+        let alive = |kind, ids: &BTreeSet<u32>| {
             ids.iter().copied().filter(|id| exists(kind, *id)).collect()
         };
         Self {
-            programs: alive("prog", &self.programs),
-            maps: alive("map", &self.maps),
-            links: alive("link", &self.links),
+            programs: alive(NextId::Program, &self.programs),
+            maps: alive(NextId::Map, &self.maps),
+            links: alive(NextId::Link, &self.links),
         }
     }
 }
@@ -117,11 +116,35 @@ fn count(map: &MapInfo) -> usize {
     }
 }
 
-fn exists(kind: &str, id: u32) -> bool {
-    Command::new("bpftool")
-        .args([kind, "show", "id", &id.to_string()])
-        .output()
-        .expect("bpftool")
-        .status
-        .success()
+/// Kinds of kernel objects, as commands of `bpf(2)` that find the next one.
+#[derive(Clone, Copy)]
+#[repr(i64)]
+enum NextId {
+    Program = 11,
+    Map = 12,
+    Link = 31,
+}
+
+/// Whether an object is there. Without opening it: opening and closing a map of programs that is about
+/// to go makes the kernel clear it twice, and lose count of who holds it.
+fn exists(kind: NextId, id: u32) -> bool {
+    /// The part of `union bpf_attr` that is for these commands.
+    #[repr(C)]
+    struct Next {
+        start: u32,
+        next: u32,
+        flags: u32,
+    }
+    let mut attributes = Next { start: id - 1, next: 0, flags: 0 };
+    // SAFETY: the kernel writes `next`, within the size that it is told.
+    let rc = unsafe {
+        let attributes = &raw mut attributes;
+        libc::syscall(libc::SYS_bpf, kind as libc::c_long, attributes, size_of::<Next>())
+    };
+    if rc != 0 {
+        let error = io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "objects of the kernel: {error}");
+        return false;
+    }
+    attributes.next == id
 }

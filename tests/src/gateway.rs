@@ -72,6 +72,7 @@ impl Gateway {
             // Decisions of ours, without those of the libraries.
             command.env("ATALHO_LOG", "info,router=debug");
         }
+        command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
         let mut gateway = Self::launch(command, setup.engine(), directory, !setup.alone);
         gateway.namespace.clone_from(&setup.namespace);
         gateway._network.clone_from(&setup.network);

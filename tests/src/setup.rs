@@ -25,6 +25,7 @@ pub struct Setup {
     /// Kept until the gateway has ended.
     pub(crate) network: Option<Arc<Network>>,
     pub(crate) nobody: bool,
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -45,6 +46,7 @@ impl Setup {
             namespace: network.as_ref().map(|network| network.gateway.name().to_owned()),
             network,
             nobody: false,
+            environment: Vec::new(),
         };
         setup
             .set("listen", vec![listen])
@@ -151,6 +153,12 @@ impl Setup {
     /// Runs the gateway as a user without privileges. Only root can do that.
     pub fn as_nobody(mut self) -> Self {
         self.nobody = true;
+        self
+    }
+
+    /// Sets a variable of the gateway's environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 

@@ -30,6 +30,10 @@ pub mod flag {
     pub const CLOSED: u32 = 8;
     /// The peer has closed its sending side.
     pub const FIN: u32 = 16;
+    /// A packet of the peer has passed the programs.
+    pub const ARRIVED: u32 = 32;
+    /// The connection uses accurate ECN (RFC 9768).
+    pub const ACCURATE: u32 = 64;
 }
 
 /// Roles in a pair, in [`Conn::role`].
@@ -140,6 +144,8 @@ pub mod ask {
     /// The socket of `source` announces no more than [`Command::length`] bytes as its window from now on, or
     /// what it likes if that is zero.
     pub const LIMIT: u32 = 7;
+    /// Stop where the carrying began, if the receiver has acknowledged nothing since.
+    pub const RETRACT: u32 = 8;
 }
 
 /// How the programs answer.

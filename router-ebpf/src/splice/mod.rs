@@ -8,6 +8,7 @@
 pub mod fast;
 pub mod layout;
 pub mod options;
+pub mod reported;
 pub mod seq;
 pub mod state;
 pub mod timestamps;

@@ -261,6 +261,10 @@ impl Splice {
     }
 }
 
+/// What a socket can send again without hearing of it: the receiver acknowledges numbers that the socket
+/// has not sent yet, which it takes for nothing until it has sent as much.
+pub const RETRACTABLE: u64 = 10 * 1400;
+
 /// Why a pair cannot be handed over now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -396,6 +400,25 @@ impl Pair {
         true
     }
 
+    /// Takes back that anything was forwarded, if the receiver has acknowledged nothing and was not sent
+    /// more than [`RETRACTABLE`]: the source repeats it, for its socket then. Says whether it can be.
+    ///
+    /// What the receiver got all the same its socket sends again, with the same numbers.
+    #[inline(always)]
+    pub fn retract(&mut self, framing: Framing) -> bool {
+        let splice = &mut self.splice;
+        if word::mode(self.word) != mode::LIVE
+            || splice.acked != 0
+            || splice.forwarded > RETRACTABLE
+        {
+            return false;
+        }
+        splice.forwarded = 0;
+        splice.parsed = 0;
+        splice.framing = framing;
+        true
+    }
+
     /// Whether a packet of the source can be from it, by its acknowledgement. Nothing else is to be done
     /// with one that cannot.
     #[inline(always)]
@@ -451,6 +474,24 @@ mod tests {
         assert_eq!(word::seen(word::passed(packed, 5)), 5);
         assert_eq!(word::seen(word::passed(packed, 0xffff_ff00)), 0xffff_fff0);
         assert_eq!(word::mode(word::with_mode(packed, mode::DEAD)), mode::DEAD);
+    }
+
+    /// As if nothing had been handed over.
+    #[test]
+    fn what_nobody_acknowledges_is_taken_back() {
+        let mut pair = Pair::new(Socket::default(), Socket::default(), 1, 100);
+        (pair.receiver.peer_edge, pair.source.own_edge) = (2000, 900);
+        pair.prepare(100, 1000, 5000, Framing::none()).unwrap();
+        assert!(!pair.retract(Framing::none()), "not live");
+        pair.word = word::with_mode(pair.word, mode::LIVE);
+        pair.splice.forwarded = 700;
+        let mut acknowledged = pair;
+        acknowledged.splice.acked = 1;
+        assert!(!acknowledged.retract(Framing::none()));
+        assert!(pair.retract(Framing::length(5000)) && pair.stop());
+        assert_eq!((pair.mode(), pair.source.rx, pair.receiver.tx), (mode::PASS, 0, 0));
+        assert_eq!(word::seen(pair.word), 100);
+        assert_eq!(pair.splice.framing, Framing::length(5000));
     }
 
     /// Bodies of any length: 32-bit comparisons with the start would fail from 2 GiB on.

@@ -12,10 +12,13 @@ use router_ebpf::splice::{
 };
 
 use super::{
-    MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
+    ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
     packet::{Work, plan},
 };
 use crate::{atomic, verdict};
+
+/// `TCP_ECN_MODE_ACCECN` of the kernel, in `ecn_flags`; no kernel before 6.18 has another use for it.
+const ACCURATE: u8 = 1 << 4;
 
 /// A packet for a connection that is not spliced.
 ///
@@ -27,6 +30,7 @@ pub(super) unsafe fn arrives_at_rest(work: *mut Work, entry: *mut Conn) {
     unsafe {
         let (w, entry) = (&mut *work, &mut *entry);
         w.plan = plan::PASS;
+        entry.flags |= flag::ARRIVED;
         let packet = &w.packet;
         let end = packet.seq.wrapping_add(packet.len + (packet.flags & tcp::FIN) as u32);
         entry.word = if entry.flags & flag::SEEN == 0 {
@@ -103,6 +107,14 @@ pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Con
         let from = tcp.wrapping_add(MSS_CLAMP_OFFSET.load() as usize);
         if raw::bpf_probe_read_kernel((&raw mut mss).cast(), 2, from.cast()) != 0 {
             return;
+        }
+        let mut ecn = 0u8;
+        let from = tcp.wrapping_add(ECN_FLAGS_OFFSET.load() as usize);
+        if raw::bpf_probe_read_kernel((&raw mut ecn).cast(), 1, from.cast()) != 0 {
+            return;
+        }
+        if ecn & ACCURATE != 0 {
+            entry.flags |= flag::ACCURATE;
         }
         entry.mss = mss as u32;
         let socket = &mut entry.socket;

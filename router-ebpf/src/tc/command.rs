@@ -36,7 +36,7 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 let Some(receiver) = conn(command.receiver) else { return answer::FAILED };
                 with_both(command, source, receiver, false)
             }
-            ask::STOP | ask::WIDEN => {
+            ask::STOP | ask::WIDEN | ask::RETRACT => {
                 let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::FAILED };
                 let Some(pair_lock) = Lock::take(&raw mut (*source).pair_lock) else {
                     drop(lock);
@@ -47,7 +47,9 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                     {
                         (*source).pair.widen(command.length as i64);
                     }
-                } else if (*source).role == role::SOURCE {
+                } else if (*source).role == role::SOURCE
+                    && (command.what == ask::STOP || (*source).pair.retract(command.framing))
+                {
                     // The end may have come first.
                     let live = (*source).pair.mode() == mode::LIVE;
                     if live && (*source).stop == stop::NONE {
@@ -113,7 +115,8 @@ unsafe fn join(command: &Command, source: *mut Conn, receiver: *mut Conn) -> u32
         if source.role != role::NONE || receiver.role != role::NONE {
             return answer::BUSY;
         }
-        if source.flags & receiver.flags & flag::KNOWN == 0 {
+        let known = flag::KNOWN | flag::ARRIVED;
+        if source.flags & receiver.flags & known != known {
             return answer::UNKNOWN;
         }
         source.pair = Pair {

@@ -8,6 +8,8 @@
 mod body;
 mod carry;
 mod command;
+mod hook;
+mod icmp;
 mod link;
 pub(crate) mod lock;
 mod packet;
@@ -59,6 +61,9 @@ static SND_WND_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `rx_opt.mss_clamp` in `struct tcp_sock`, in bytes.
 #[unsafe(no_mangle)]
 static MSS_CLAMP_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `ecn_flags` in `struct tcp_sock`, in bytes.
+#[unsafe(no_mangle)]
+static ECN_FLAGS_OFFSET: Global<u32> = Global::new(0);
 
 /// Not zero: an XDP program may be in front of these, and needs to know the ways.
 #[unsafe(no_mangle)]
@@ -81,12 +86,18 @@ const DROP: i32 = TC_ACT_SHOT as i32;
 
 #[classifier]
 pub(crate) fn atalho_splice_ingress(ctx: TcContext) -> i32 {
-    ingress(ctx.skb.skb).unwrap_or(NEXT)
+    ingress(&ctx).unwrap_or(NEXT)
 }
 
 #[classifier]
 pub(crate) fn atalho_splice_egress(ctx: TcContext) -> i32 {
     egress(ctx.skb.skb).unwrap_or(NEXT)
+}
+
+#[classifier]
+pub(crate) fn atalho_splice_report(ctx: TcContext) -> i32 {
+    let Some(work) = work(INGRESS) else { return NEXT };
+    icmp::ingress(ctx.skb.skb, work).unwrap_or(NEXT)
 }
 
 #[classifier]
@@ -114,9 +125,14 @@ pub(crate) fn find(flow: *const Flow) -> Option<*mut Conn> {
 }
 
 #[inline(always)]
-fn ingress(skb: *mut __sk_buff) -> Option<i32> {
+fn ingress(ctx: &TcContext) -> Option<i32> {
+    let skb = ctx.skb.skb;
     let work = work(INGRESS)?;
     if !packet::read(skb, work, true) {
+        if icmp::may_be_report(skb) {
+            // SAFETY: nothing here needs to be dropped.
+            unsafe { hook::HOOKS.tail_call(ctx, hook::REPORT) };
+        }
         return None;
     }
     // SAFETY: elements of arrays live as long as their maps. The work is this CPU's alone, and the

@@ -16,10 +16,12 @@ use router_ebpf::splice::{
 use super::{DROP, MARK, NEXT, NOTE, SENT};
 
 /// Length of an Ethernet header.
-const ETHERNET: u32 = 14;
-const IPV4: u16 = 0x0800u16.to_be();
-const IPV6: u16 = 0x86ddu16.to_be();
-const TCP: u8 = 6;
+pub(super) const ETHERNET: u32 = 14;
+pub(super) const IPV4: u16 = 0x0800u16.to_be();
+pub(super) const IPV6: u16 = 0x86ddu16.to_be();
+/// What stands before an IPv4 address that is written as one of IPv6.
+pub(super) const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
+pub(super) const TCP: u8 = 6;
 const HOP_BY_HOP: u8 = 0;
 /// The option that holds a length (RFC 2675).
 const JUMBO: u8 = 0xc2;
@@ -73,8 +75,8 @@ pub(super) struct Work {
     new_ports: [u16; 2],
     other: Flow,
     own: Flow,
-    old: [u8; HEADER],
-    new: [u8; HEADER],
+    pub(super) old: [u8; HEADER],
+    pub(super) new: [u8; HEADER],
     pseudo: [u32; 10],
     new_pseudo: [u32; 10],
     options: Options,
@@ -102,6 +104,12 @@ impl Work {
         self.own_oif = oif;
     }
 
+    /// The other peer's connection.
+    #[inline(always)]
+    pub(super) fn other_flow(&self) -> Flow {
+        self.other
+    }
+
     /// Offset of the payload.
     #[inline(always)]
     pub(super) fn payload(&self) -> u32 {
@@ -115,7 +123,7 @@ const KEPT: u32 = 508;
 const REST: usize = 520;
 
 #[inline(always)]
-unsafe fn load<T>(skb: *mut __sk_buff, at: u32, to: *mut T) -> bool {
+pub(super) unsafe fn load<T>(skb: *mut __sk_buff, at: u32, to: *mut T) -> bool {
     // SAFETY: the helper writes as many bytes as `to` has.
     unsafe { raw::bpf_skb_load_bytes(skb.cast(), at, to.cast(), size_of::<T>() as u32) == 0 }
 }
@@ -150,10 +158,9 @@ pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool 
             if header < 20 || length < header + FIXED {
                 return false;
             }
-            let mapped = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
             let source = u32::from_ne_bytes([ip[12], ip[13], ip[14], ip[15]]);
             let destination = u32::from_ne_bytes([ip[16], ip[17], ip[18], ip[19]]);
-            w.addresses = [0, 0, mapped, source, 0, 0, mapped, destination];
+            w.addresses = [0, 0, MAPPED, source, 0, 0, MAPPED, destination];
             w.six = 0;
             w.at = ETHERNET + header;
             segment = length - header;
@@ -354,7 +361,7 @@ fn address(w: &mut Work, to: &Flow) {
 }
 
 #[inline(always)]
-unsafe fn send(skb: *mut __sk_buff, oif: u32, mark: u32) -> i32 {
+pub(super) unsafe fn send(skb: *mut __sk_buff, oif: u32, mark: u32) -> i32 {
     // SAFETY: writes the context.
     unsafe {
         (*skb).mark = MARK.load() | mark;
@@ -500,7 +507,7 @@ unsafe fn with_payload(skb: *mut __sk_buff, w: &mut Work, kept: u32, sum: u32) -
 }
 
 #[inline(always)]
-const fn fold(sum: u32) -> u16 {
+pub(super) const fn fold(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }

@@ -1,15 +1,16 @@
 //! `atalho doctor`.
 
-use std::{process::ExitCode, time::Duration};
+use std::{net::ToSocketAddrs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 
 use super::host::{self, Finding};
 use crate::{
+    config::{self, Config},
     engine::selftest,
     kernel::{
         Kernel, Options as KernelOptions,
-        splice::{self, Programs},
+        splice::{self, Programs, Way},
     },
 };
 
@@ -24,6 +25,10 @@ pub(super) struct Options {
     /// Fail unless this engine works.
     #[arg(long, value_name = "ENGINE", value_parser = ["userspace", "sockmap", "splice"])]
     require: Option<String>,
+    /// Splice a health request to each instance of this configuration as well, over the real
+    /// interfaces.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// What came of trying an engine.
@@ -33,8 +38,15 @@ struct Tried {
 }
 
 pub(super) fn doctor(options: &Options) -> anyhow::Result<ExitCode> {
-    let engines = [userspace(), sockmap(), splice()];
-    super::print(&report(&engines, &host::findings()))?;
+    let config = options.config.as_deref().map(config::load).transpose()?;
+    let mut paths = Vec::new();
+    let engines = [userspace(), sockmap(), splice(config.as_ref(), &mut paths)];
+    let mut report = report(&engines, &host::findings());
+    if !paths.is_empty() {
+        report += "splice, by interface and instance\n";
+        report += &paths.iter().map(line).collect::<String>();
+    }
+    super::print(&report)?;
     let works = |engine: &Tried| {
         engine.result.is_ok() && options.require.as_deref().is_none_or(|name| name == engine.name)
     };
@@ -54,13 +66,55 @@ fn sockmap() -> Tried {
     Tried { name: "sockmap", result }
 }
 
-fn splice() -> Tried {
+/// Adds what is to be said of interfaces and instances to `paths`.
+fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> Tried {
     let loaded = Programs::load(&splice::Options::default()).map_err(|error| error.to_string());
     let result = loaded.and_then(|programs| {
+        for name in programs.attached() {
+            let how = match programs.way() {
+                Way::Links => "has the programs (TCX)",
+                Way::Filters => "has the programs (clsact)",
+            };
+            paths.push(Finding { good: true, name: name.into(), said: how.to_owned() });
+        }
+        for (name, why) in programs.skipped() {
+            paths.push(Finding { good: false, name: name.into(), said: why });
+        }
         let took = selftest::splice(&programs).map_err(|error| error.to_string())?;
+        paths.extend(config.into_iter().flat_map(|config| instances(config, &programs)));
         Ok(format!("{}; on {}", carried(took), programs.attached().join(", ")))
     });
     Tried { name: "splice", result }
+}
+
+/// Splices a request to each instance.
+fn instances(config: &Config, programs: &Arc<Programs>) -> Vec<Finding> {
+    let variants = config.endpoints.iter().flat_map(|endpoint| &endpoint.variants);
+    let mut found = Vec::new();
+    for instance in variants.flat_map(|variant| &variant.instances) {
+        let name = instance.url.as_str();
+        if found.iter().any(|known: &Finding| known.name == name) {
+            continue;
+        }
+        let authority = instance.url.authority();
+        let request = format!("GET {} HTTP/1.1\r\nHost: {authority}\r\n\r\n", config.health.path);
+        let address = authority.to_socket_addrs().map(|mut all| all.next());
+        let spliced = match address {
+            Ok(Some(address)) => {
+                selftest::splice_to(programs, address, &request).map_err(|error| error.to_string())
+            }
+            Ok(None) => Err("the host name has no address".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let (good, said) = match spliced {
+            Ok((status, interface)) => {
+                (true, format!("spliced a request over {interface}; it answered {status}"))
+            }
+            Err(error) => (false, error),
+        };
+        found.push(Finding { good, name: name.to_owned().into(), said });
+    }
+    found
 }
 
 fn carried(took: Duration) -> String {
@@ -68,17 +122,18 @@ fn carried(took: Duration) -> String {
 }
 
 fn report(engines: &[Tried], host: &[Finding]) -> String {
-    let line = |good: bool, name: &str, said: &str| {
-        format!("  {}  {name:<21} {said}\n", if good { "ok" } else { "no" })
-    };
     let mut out = String::from("engines\n");
     for engine in engines {
-        let (Ok(said) | Err(said)) = &engine.result;
-        out += &line(engine.result.is_ok(), engine.name, said);
+        let (Ok(said) | Err(said)) = engine.result.clone();
+        let (good, name) = (engine.result.is_ok(), engine.name.into());
+        out += &line(&Finding { good, name, said });
     }
     out += "host\n";
-    for finding in host {
-        out += &line(finding.good, finding.name, &finding.said);
-    }
+    out += &host.iter().map(line).collect::<String>();
     out
+}
+
+fn line(finding: &Finding) -> String {
+    let good = if finding.good { "ok" } else { "no" };
+    format!("  {good}  {:<21} {}\n", finding.name, finding.said)
 }

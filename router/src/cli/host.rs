@@ -1,12 +1,12 @@
 //! What the host offers to a gateway, read from /proc and /sys.
 
-use std::fs;
+use std::{borrow::Cow, fs};
 
 /// One finding.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) good: bool,
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
     pub(super) said: String,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn findings() -> Vec<Finding> {
 }
 
 fn finding(good: bool, name: &'static str, said: String) -> Finding {
-    Finding { good, name, said }
+    Finding { good, name: name.into(), said }
 }
 
 fn jit(setting: &str) -> Finding {

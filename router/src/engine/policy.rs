@@ -44,7 +44,13 @@ impl Attempts {
                 Decline::Unread | Decline::Window | Decline::SendQueue | Decline::Unknown,
             ) => {}
             SteerEnd::Declined(_)
-            | SteerEnd::HandedBack(HandBack::Crossed | HandBack::Malformed | HandBack::NoTarget) => {
+            | SteerEnd::HandedBack(
+                HandBack::Crossed
+                | HandBack::Malformed
+                | HandBack::NoTarget
+                | HandBack::Bypassed
+                | HandBack::Stalled,
+            ) => {
                 self.give_up();
             }
             // A lost packet says nothing about the body.

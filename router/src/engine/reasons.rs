@@ -14,6 +14,8 @@ impl HandBack {
             Self::TooLong => "too_long",
             Self::Hole => "hole",
             Self::TargetReadable => "target_readable",
+            Self::Bypassed => "bypassed",
+            Self::Stalled => "stalled",
         }
     }
 }
@@ -32,6 +34,8 @@ impl Decline {
             Self::Window => "window",
             Self::SendQueue => "send_queue",
             Self::Unknown => "unknown",
+            Self::Interface => "interface",
+            Self::Stalled => "stalled",
         }
     }
 }

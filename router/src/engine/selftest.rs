@@ -5,6 +5,7 @@
 
 use std::{
     future::poll_fn,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,6 +23,7 @@ use super::{
     splice::{self, Splice},
 };
 use crate::{
+    http::{Limits, Method, parse_response},
     kernel::{Kernel, MAX_WORKERS, splice::Programs},
     net::{Conn, HangupWatch, Stream, socket},
 };
@@ -103,6 +105,101 @@ pub fn splice(programs: &Arc<Programs>) -> Result<Duration, Failure> {
     // Both ends of the connections are gone.
     programs.forget_closed();
     result
+}
+
+/// Has a request for an instance pass the sockets on its way, over the real interface, and reads the
+/// answer. Says what the status was, and by which interface the instance was reached.
+///
+/// # Errors
+/// The first step that went wrong.
+pub fn splice_to(
+    programs: &Arc<Programs>,
+    instance: SocketAddr,
+    request: &str,
+) -> Result<(u16, String), Failure> {
+    let mut reached = None;
+    let steps = async {
+        let watch = HangupWatch::new().map_err(failed("event loop"))?;
+        let worker = MAX_WORKERS as u32 - 1;
+        let settings = splice::Settings::default();
+        let engine = Splice::new(Arc::clone(programs), watch.clone(), worker, settings)
+            .map_err(failed("queue of events"))?;
+        tokio::task::spawn_local(watch.drive());
+        tokio::task::spawn_local(engine.clone().drive());
+        reached = Some(instance_steps(programs, engine, instance, request).await?);
+        Ok(())
+    };
+    within_limit(steps)?;
+    programs.forget_closed();
+    reached.ok_or(Failure { step: "all steps", reason: "did not end".to_owned() })
+}
+
+async fn instance_steps(
+    programs: &Programs,
+    engine: Splice,
+    instance: SocketAddr,
+    request: &str,
+) -> Result<(u16, String), Failure> {
+    let engine = Carrier::Splice(engine);
+    let mut to = Conn::new(
+        socket::connect(&[instance], LIMIT, engine.window()).await.map_err(failed("connecting"))?,
+    );
+    engine.register(&mut to, true);
+    let local = if instance.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
+    let (mut from, mut client) =
+        accepted(local, engine.window()).await.map_err(failed("opening a connection"))?;
+    engine.register(&mut from, false);
+    // The sockets first, so that the programs know where both stand.
+    let first = async {
+        from.stream.write_all(b"there").await?;
+        client.read_exact(&mut [0; 5]).await?;
+        client.write_all(b"back").await?;
+        while from.input.len() < 4 && poll_fn(|cx| from.poll_fill(cx, 4)).await? > 0 {}
+        from.input.clear();
+        to.stream.write_all(request.as_bytes()).await
+    };
+    first.await.map_err(failed("sending a request"))?;
+    answer(&mut to).await.map_err(|reason| Failure { step: "the first answer", reason })?;
+    let mut framing = Framing::length(request.len() as u64);
+    let most = u64::MAX;
+    let steering = engine.steer_at_most(&mut from, &mut to, &mut framing, None, IDLE, false, most);
+    let (steered, sent) = tokio::join!(steering, client.write_all(request.as_bytes()));
+    sent.map_err(failed("sending a request"))?;
+    expect(&steered, SteerEnd::Ended, request.len() as u64)
+        .map_err(|reason| Failure { step: "a spliced request", reason })?;
+    let status = answer(&mut to)
+        .await
+        .map_err(|reason| Failure { step: "the answer to a spliced request", reason })?;
+    let interface = to.splice.as_ref().map(|member| member.interface());
+    Ok((status, interface.and_then(|index| programs.name_of(index)).unwrap_or_default()))
+}
+
+/// Reads an answer, and says its status.
+async fn answer(conn: &mut Conn) -> Result<u16, String> {
+    let limits = Limits { head_bytes: 64 * 1024, headers: 256, body_bytes: 1 << 20 };
+    let mut read = async || match poll_fn(|cx| conn.poll_fill(cx, 1 << 20)).await {
+        Ok(0) => Err("the instance closed its connection".to_owned()),
+        Ok(_) => Ok(conn.input.split()),
+        Err(error) => Err(error.to_string()),
+    };
+    let mut bytes = bytes::BytesMut::new();
+    let head = loop {
+        bytes.unsplit(read().await?);
+        match parse_response(&bytes, Method::Get, &limits) {
+            Ok(Some(head)) => break head,
+            Ok(None) => {}
+            Err(error) => return Err(error.message.to_string()),
+        }
+    };
+    let mut body = bytes.split_off(head.len);
+    let mut framing = head.framing;
+    loop {
+        framing.advance(&body).map_err(|error| error.to_string())?;
+        if framing.is_done() {
+            return Ok(head.status);
+        }
+        body = read().await?;
+    }
 }
 
 async fn splice_steps(engine: &Carrier) -> Result<(), Failure> {
@@ -376,6 +473,17 @@ impl Pair {
 
 async fn connection() -> std::io::Result<(Conn, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let far = TcpStream::connect(listener.local_addr()?).await?;
+    far.set_nodelay(true)?;
+    let (near, _) = listener.accept().await?;
+    Ok((Conn::new(Stream::new(near.into_std()?)?), far))
+}
+
+/// A connection that this side accepted, as one of a client is.
+async fn accepted(local: &str, window: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
+    let address = local.parse().map_err(std::io::Error::other)?;
+    let listener = socket::listen(address, window)?;
+    let listener = TcpListener::from_std(listener)?;
     let far = TcpStream::connect(listener.local_addr()?).await?;
     far.set_nodelay(true)?;
     let (near, _) = listener.accept().await?;

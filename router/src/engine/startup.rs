@@ -9,7 +9,7 @@ use crate::{
     config::{Config, EngineMode},
     kernel::{
         Kernel, LoadError, Options,
-        splice::{self, Programs},
+        splice::{self, Programs, Way},
     },
     metrics::Metrics,
 };
@@ -66,7 +66,12 @@ fn sockmap() -> Tried {
 
 fn splice(config: &Config, metrics: &Metrics) -> Tried {
     let guarded = config.guard.interfaces.clone();
-    let options = splice::Options { xdp: config.engine.xdp, guarded, ..splice::Options::default() };
+    let options = splice::Options {
+        xdp: config.engine.xdp,
+        guarded,
+        way: way(),
+        ..splice::Options::default()
+    };
     let programs = Programs::load(&options).map_err(refused)?;
     let took = selftest::splice(&programs).map_err(failed)?;
     tracing::debug!(?took, "the splice engine passed its self-test");
@@ -89,6 +94,13 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
         }
     });
     Ok(Loaded::Splice(programs))
+}
+
+/// Has the splice engine's programs attached as kernels before Linux 6.6 do, for tests.
+const FILTERS: &str = "ATALHO_TC_FILTERS";
+
+fn way() -> Option<Way> {
+    std::env::var_os(FILTERS).map(|_| Way::Filters)
 }
 
 fn refused(error: LoadError) -> (&'static str, String) {

@@ -8,6 +8,14 @@ const SIOCOUTQ: libc::c_ulong = 0x5411;
 /// since 4.1.
 const BYTES_ACKED: usize = 15;
 
+/// Bytes that wait to be read.
+pub(super) fn receive_queue(socket: &impl AsRawFd) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the call writes an integer.
+    let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+    if rc == 0 { Ok(bytes as u32) } else { Err(io::Error::last_os_error()) }
+}
+
 /// A number that no other socket of this machine has had since it started.
 pub(super) fn cookie(socket: &impl AsRawFd) -> io::Result<u64> {
     let mut cookie = 0u64;

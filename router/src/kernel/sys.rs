@@ -13,6 +13,7 @@ const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
+const BPF_LINK_CREATE: libc::c_int = 28;
 
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 
@@ -135,6 +136,51 @@ pub(super) fn test_run<T>(program: &impl AsFd, data: &T) -> io::Result<u32> {
     };
     bpf(BPF_PROG_TEST_RUN, &mut attributes)?;
     Ok(attributes.result)
+}
+
+/// Where a program goes at an interface.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hook {
+    /// Packets that arrive, behind the programs that are there.
+    IngressLast,
+    /// Packets that leave, before them.
+    EgressFirst,
+}
+
+/// `union bpf_attr` for attaching a program to an interface.
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+    relative: u32,
+    _pad: u32,
+    revision: u64,
+}
+
+/// Attaches a classifier to an interface, until the descriptor is closed.
+pub(super) fn attach_tcx(program: &impl AsFd, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
+    const BPF_TCX_INGRESS: u32 = 46;
+    const BPF_TCX_EGRESS: u32 = 47;
+    const BPF_F_BEFORE: u32 = 1 << 3;
+    const BPF_F_AFTER: u32 = 1 << 4;
+    let (attach_type, flags) = match hook {
+        Hook::IngressLast => (BPF_TCX_INGRESS, BPF_F_AFTER),
+        Hook::EgressFirst => (BPF_TCX_EGRESS, BPF_F_BEFORE),
+    };
+    let mut attributes = LinkCreate {
+        program: program.as_fd().as_raw_fd() as u32,
+        interface,
+        attach_type,
+        flags,
+        relative: 0,
+        _pad: 0,
+        revision: 0,
+    };
+    let fd = bpf(BPF_LINK_CREATE, &mut attributes)?;
+    // SAFETY: a fresh descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Makes a ring buffer of `bytes`, a power of two and of whole pages.

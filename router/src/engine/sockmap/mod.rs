@@ -111,6 +111,10 @@ pub enum HandBack {
     Hole,
     /// The target has something to read, as when a server answers before it has the whole request.
     TargetReadable,
+    /// The source's bytes came to its socket: their packets do not pass the engine's programs.
+    Bypassed,
+    /// What was sent to the target past its socket did not arrive.
+    Stalled,
 }
 
 /// Why a body was not steered.
@@ -134,8 +138,14 @@ pub enum Decline {
     Window,
     /// The source has not acknowledged everything that was sent to it: try again later.
     SendQueue,
-    /// One of the sockets has not sent a packet since the engine knows it: try again later.
+    /// One of the connections has had no packet in each direction since the engine knows it: try again
+    /// later.
     Unknown,
+    /// Packets of one of the connections do not pass the engine's programs: they come or go by an
+    /// interface that has none, or another program takes them first.
+    Interface,
+    /// What was sent to the target past its socket did not arrive, not long ago.
+    Stalled,
 }
 
 /// Why a steering wait ended.

@@ -1,8 +1,14 @@
 //! A connection that the kernel programs know.
 
-use std::{cell::Cell, net::SocketAddr, os::fd::AsFd, rc::Rc, sync::Arc};
+use std::{
+    cell::Cell,
+    net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
+    rc::Rc,
+    sync::Arc,
+};
 
-use router_ebpf::splice::layout::{Command, ask};
+use router_ebpf::splice::layout::{Command, ask, flag};
 
 use super::WINDOW;
 use crate::{
@@ -27,6 +33,7 @@ const JUMBO: u32 = 16 * 1024;
 pub struct Member {
     programs: Arc<Programs>,
     index: u32,
+    peer: IpAddr,
     six: bool,
     info: Info,
     /// The connection can only be reset: bytes may be missing.
@@ -58,9 +65,12 @@ impl Member {
         let limited = info.mss <= JUMBO && (connected || info.rtt_us < NEAR_US);
         let limit = if limited { WINDOW } else { 0 };
         let index = programs.register(addresses, &info, worker, connected, limit).ok()?;
+        // Packets until now may have passed before the programs knew the connection.
+        let info = Info::of(conn.stream.as_fd()).unwrap_or(info);
         Some(Box::new(Self {
             programs: Arc::clone(programs),
             index,
+            peer: addresses.1.ip(),
             six: is_six(addresses.0),
             info,
             broken: Rc::new(Cell::new(false)),
@@ -71,6 +81,16 @@ impl Member {
 
     pub(super) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The peer's address.
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// The interface that its packets leave by.
+    pub(crate) fn interface(&self) -> u32 {
+        self.programs.entry(self.index).interface()
     }
 
     /// Whether the connection can only be reset.
@@ -89,6 +109,10 @@ impl Member {
         }
         if self.six != target.six {
             return Err(Decline::Family);
+        }
+        let flags = |member: &Self| member.programs.entry(member.index).flags();
+        if (flags(self) | flags(target)) & flag::ACCURATE != 0 {
+            return Err(Decline::Options);
         }
         let (from, to) = (&self.info, &target.info);
         // Blocks of the target reach the source: not without its consent. Marks of congestion on the
@@ -130,6 +154,18 @@ impl Member {
             let command = Command { what: ask::LIMIT, source, length, ..Programs::nothing() };
             let _ = self.programs.command(&command);
         }
+    }
+
+    /// Whether the connection has had packets in both directions that the programs have seen.
+    pub(super) fn has_passed(&self, conn: &Conn) -> Result<(), Decline> {
+        let missing = !self.programs.entry(self.index).flags() & (flag::KNOWN | flag::ARRIVED);
+        if missing == 0 {
+            return Ok(());
+        }
+        let now = Info::of(conn.stream.as_fd()).map_err(|_| Decline::System)?;
+        let unseen = missing & flag::KNOWN != 0 && now.sent != self.info.sent
+            || missing & flag::ARRIVED != 0 && now.got != self.info.got;
+        Err(if unseen { Decline::Interface } else { Decline::Unknown })
     }
 
     /// Notes that bytes are carried, which moves the connection's numbers for good.

@@ -8,8 +8,9 @@ mod member;
 mod tests;
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
+    net::IpAddr,
     os::fd::AsFd,
     pin::Pin,
     rc::Rc,
@@ -18,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use hashbrown::HashMap;
 use router_ebpf::{
     framing::Framing,
     splice::{
@@ -25,7 +27,10 @@ use router_ebpf::{
         state::{UNKNOWN, UNTIL_CLOSE, mode},
     },
 };
-use tokio::time::{Instant, Sleep};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, Sleep},
+};
 
 pub use self::member::Member;
 use super::{
@@ -40,6 +45,11 @@ use crate::{
 
 /// Longest time that a timer runs: more might not be told by a clock.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+/// How long the receiver may take to acknowledge anything of what was first forwarded. Longer than any
+/// path takes, and than two repetitions of what was lost.
+const SILENT: Duration = Duration::from_secs(1);
+/// How long a peer that was not reached so is sent to by its socket.
+const SHUN: Duration = Duration::from_secs(600);
 /// How long the receiver may take to acknowledge the rest once the last byte was sent to it, and
 /// nothing moves.
 const QUIET: Duration = Duration::from_secs(30);
@@ -71,6 +81,8 @@ struct Inner {
     worker: u32,
     settings: Settings,
     events: Events,
+    /// Peers that were not reached past their sockets, and when.
+    shunned: RefCell<HashMap<IpAddr, Instant>>,
 }
 
 /// Why a wait for a pair ended.
@@ -92,7 +104,16 @@ impl Splice {
         settings: Settings,
     ) -> io::Result<Self> {
         let events = Events::new(programs.open_events(worker)?);
-        Ok(Self { inner: Rc::new(Inner { programs, watch, worker, settings, events }) })
+        Ok(Self {
+            inner: Rc::new(Inner {
+                programs,
+                watch,
+                worker,
+                settings,
+                events,
+                shunned: RefCell::default(),
+            }),
+        })
     }
 
     /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
@@ -115,7 +136,40 @@ impl Splice {
         tokio::select! {
             end = self.inner.events.drive() => end,
             () = sweeping => Ok(()),
+            end = self.watch_interfaces() => end,
         }
+    }
+
+    /// Puts the programs on interfaces that come, for ever. One thread does it for all.
+    async fn watch_interfaces(&self) -> io::Result<()> {
+        let programs = &self.inner.programs;
+        let follow = async {
+            // SAFETY: it owns an open descriptor for as long as it lives.
+            let news =
+                unsafe { AsyncFd::register_with_interest(programs.news()?, Interest::READABLE) }?;
+            loop {
+                // First for those that came before the news did.
+                let changes = programs.refresh()?;
+                for interface in changes.came {
+                    tracing::info!(interface, "splicing its packets");
+                }
+                for interface in changes.went {
+                    tracing::info!(
+                        interface,
+                        "splicing its packets no more: it is gone, or a port"
+                    );
+                }
+                for (interface, why) in changes.left_out {
+                    tracing::warn!(interface, why, "packets of this interface are not spliced");
+                }
+                while news.readable().await?.try_io(|news| news.get_ref().take()).is_err() {}
+            }
+        };
+        if self.inner.worker == 0 {
+            let Err(error): io::Result<std::convert::Infallible> = follow.await;
+            tracing::warn!(%error, "interfaces that come later are not spliced");
+        }
+        std::future::pending().await
     }
 
     /// Makes a connection known to the kernel programs, from before its next packet on, so that they
@@ -174,7 +228,7 @@ impl Splice {
                 return Steered { bytes: 0, released: false, end: SteerEnd::Declined(reason) };
             }
         };
-        let woken = pair.wait(to, idle, watch_target).await;
+        let woken = pair.wait(from, to, idle, watch_target).await;
         let quiet = matches!(woken, Woken::Quiet) && pair.part();
         if !quiet {
             pair.give_up();
@@ -210,6 +264,11 @@ impl Splice {
         let (Some(source), Some(target)) = (&from.splice, &to.splice) else {
             return Err(Decline::NoRoom);
         };
+        if inner.shuns(source.peer()) || inner.shuns(target.peer()) {
+            return Err(Decline::Stalled);
+        }
+        source.has_passed(from)?;
+        target.has_passed(to)?;
         source.fits(target).inspect_err(|_| source.limit(false))?;
         if tcp::send_queue(&from.stream).map_err(|_| Decline::System)? != 0 {
             return Err(Decline::SendQueue);
@@ -270,6 +329,8 @@ impl Splice {
             source: source_watch,
             target: target_watch,
             asked: Cell::new(None),
+            unheard: Cell::new(None),
+            peer: target.peer(),
             broken: [source.broken(), target.broken()],
             armed: true,
         })
@@ -277,6 +338,16 @@ impl Splice {
 }
 
 impl Inner {
+    fn shuns(&self, peer: IpAddr) -> bool {
+        let mut shunned = self.shunned.borrow_mut();
+        // Seldom anybody: what is old goes meanwhile.
+        if shunned.is_empty() {
+            return false;
+        }
+        shunned.retain(|_, since| since.elapsed() < SHUN);
+        shunned.contains_key(&peer)
+    }
+
     /// Waits until nothing can be sent to a target any more.
     fn poll_target_gone(&self, watch: &Watched, cx: &mut Context<'_>) -> Poll<()> {
         if self.settings.half_closed_targets {
@@ -292,6 +363,8 @@ impl Inner {
 enum Asked {
     SourceClosed,
     TargetReadable,
+    SourceReadable,
+    Retract,
 }
 
 /// A pair that is spliced.
@@ -303,6 +376,10 @@ struct Pair<'a> {
     source: Watched,
     target: Watched,
     asked: Cell<Option<Asked>>,
+    /// Since when something was forwarded that nothing is acknowledged of.
+    unheard: Cell<Option<Instant>>,
+    /// The receiver.
+    peer: IpAddr,
     /// Set when the connections can only be reset.
     broken: [Rc<Cell<bool>>; 2],
     armed: bool,
@@ -311,15 +388,39 @@ struct Pair<'a> {
 impl Pair<'_> {
     /// Waits until everything is acknowledged, one of the connections hangs up, or nothing has moved
     /// for `idle`.
-    async fn wait(&mut self, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(FAR)));
-        std::future::poll_fn(|cx| self.poll(cx, to, idle, watch_target, timer.as_mut())).await
+    async fn wait(&mut self, from: &Conn, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
+        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(SILENT)));
+        let ends = (from, to);
+        std::future::poll_fn(|cx| self.poll(cx, ends, idle, watch_target, timer.as_mut())).await
+    }
+
+    /// Takes a body back that does not get anywhere: as soon as something was forwarded, and nothing of
+    /// it acknowledged for a while. Says whether it is to be looked after so still.
+    fn look_after(&self) -> bool {
+        if self.entry.mode() != mode::LIVE || self.entry.acked() != 0 || self.asked.get().is_some()
+        {
+            return false;
+        }
+        if self.entry.forwarded() == 0 {
+            return true;
+        }
+        let now = Instant::now();
+        let since = self.unheard.get().unwrap_or(now);
+        self.unheard.set(Some(since));
+        if now - since >= SILENT {
+            let retract = Command { what: ask::RETRACT, ..self.command };
+            if self.inner.programs.command(&retract).is_ok() && self.entry.mode() == mode::PASS {
+                self.asked.set(Some(Asked::Retract));
+                self.inner.shunned.borrow_mut().insert(self.peer, Instant::now());
+            }
+        }
+        true
     }
 
     fn poll(
         &self,
         cx: &mut Context<'_>,
-        to: &Conn,
+        (from, to): (&Conn, &Conn),
         idle: Duration,
         watch_target: bool,
         mut timer: Pin<&mut Sleep>,
@@ -337,6 +438,13 @@ impl Pair<'_> {
         let gone = self.inner.poll_target_gone(&self.target, cx).is_ready();
         if watch_target && self.asked.get().is_none() && to.stream.poll_readable(cx).is_ready() {
             self.stop(Asked::TargetReadable);
+        }
+        if self.asked.get().is_none()
+            && from.stream.poll_readable(cx).is_ready()
+            && self.entry.mode() == mode::LIVE
+            && tcp::receive_queue(&from.stream).is_ok_and(|bytes| bytes != 0)
+        {
+            self.stop(Asked::SourceReadable);
         }
         // A receiver may close with the acknowledgement of the last byte.
         if self.entry.mode() == mode::PASS {
@@ -356,7 +464,12 @@ impl Pair<'_> {
             if still >= limit {
                 return Poll::Ready(Woken::Idle);
             }
-            timer.as_mut().reset(Instant::now() + (limit - still).min(FAR));
+            let looks = self.look_after();
+            if self.entry.mode() == mode::PASS {
+                return Poll::Ready(Woken::Quiet);
+            }
+            let look = if looks { SILENT } else { FAR };
+            timer.as_mut().reset(Instant::now() + (limit - still).min(look));
         }
         Poll::Pending
     }
@@ -415,7 +528,11 @@ fn ending(reason: u32, pair: &Pair<'_>) -> SteerEnd {
         stop::TOO_MANY_CHUNKS => SteerEnd::HandedBack(HandBack::TooManyChunks),
         stop::TOO_LONG => SteerEnd::HandedBack(HandBack::TooLong),
         stop::HOLE => SteerEnd::HandedBack(HandBack::Hole),
-        _ if pair.asked.get() == Some(Asked::SourceClosed) => SteerEnd::SourceClosed,
-        _ => SteerEnd::HandedBack(HandBack::TargetReadable),
+        _ => match pair.asked.get() {
+            Some(Asked::SourceClosed) => SteerEnd::SourceClosed,
+            Some(Asked::SourceReadable) => SteerEnd::HandedBack(HandBack::Bypassed),
+            Some(Asked::Retract) => SteerEnd::HandedBack(HandBack::Stalled),
+            _ => SteerEnd::HandedBack(HandBack::TargetReadable),
+        },
     }
 }

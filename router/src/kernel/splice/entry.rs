@@ -111,6 +111,11 @@ impl Entry {
         (self.u32(offset_of!(Conn, base_rx)), self.u32(offset_of!(Conn, base_tx)))
     }
 
+    /// See [`Conn::oif`].
+    pub(crate) fn interface(&self) -> u32 {
+        self.u32(offset_of!(Conn, oif))
+    }
+
     /// See [`Conn::mss`].
     pub(crate) fn mss(&self) -> u32 {
         self.u32(offset_of!(Conn, mss))
@@ -134,6 +139,11 @@ impl Entry {
     /// The mode of the pair, one of [`mode`](router_ebpf::splice::state::mode).
     pub(crate) fn mode(&self) -> u64 {
         word::mode(self.u64(offset_of!(Conn, pair.word)))
+    }
+
+    /// Bytes that the receiver has acknowledged.
+    pub(crate) fn acked(&self) -> u64 {
+        self.u64(offset_of!(Conn, pair.splice.acked))
     }
 
     /// Bytes forwarded.

@@ -2,8 +2,11 @@
 //! them. See docs/splice.md.
 
 mod entry;
+mod filters;
 mod interfaces;
 mod netdev;
+mod netlink;
+mod places;
 mod socket;
 mod xdp;
 
@@ -11,7 +14,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
     time::{Duration, Instant},
@@ -20,16 +23,18 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Map, MapData, RingBuf},
-    programs::{ProgramError, SchedClassifier, TcAttachType},
+    programs::{ProgramError, SchedClassifier},
 };
 use router_ebpf::{
     layout::{InFlight, MAX_WORKERS},
     splice::layout::{self, Command, Flow, ask, flag},
 };
 
-use self::interfaces::Interface;
+pub use self::places::Way;
+use self::places::{Changes, Places};
 pub(crate) use self::{
     entry::Entry,
+    interfaces::News,
     socket::{Info, acknowledge_now, widen},
 };
 use super::{
@@ -62,19 +67,19 @@ pub struct Options {
     /// Interfaces whose XDP program will be the guard's, which goes on with
     /// [`Programs::xdp_program`].
     pub guarded: Vec<String>,
+    /// How the programs get to interfaces, if not in the best way that the kernel has.
+    pub way: Option<Way>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 65_536, counters: 8_192, xdp: false, guarded: Vec::new() }
+        Self { connections: 65_536, counters: 8_192, xdp: false, guarded: Vec::new(), way: None }
     }
 }
 
 /// The loaded programs and their maps, shared by all threads. Dropping it takes them off the
 /// interfaces.
 pub struct Programs {
-    // Holds the programs and their links.
-    _ebpf: Mutex<Ebpf>,
     flows: OwnedFd,
     events: OwnedFd,
     command: OwnedFd,
@@ -84,11 +89,10 @@ pub struct Programs {
     used: Directions,
     /// Entries of closed connections, by when they are looked at again.
     closed: Mutex<Closed>,
-    attached: Vec<String>,
-    skipped: Vec<(String, String)>,
     xdp: Option<xdp::Attached>,
     /// Interfaces without XDP where it was wanted, and why.
     without_xdp: Vec<(String, String)>,
+    places: Places,
 }
 
 /// See [`Programs::closed`]: by time and index, the flow and when it ends at the latest.
@@ -98,14 +102,13 @@ impl std::fmt::Debug for Programs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Programs")
             .field("in_use", &self.used.in_use())
-            .field("attached", &self.attached)
+            .field("attached", &self.attached())
             .finish_non_exhaustive()
     }
 }
 
 impl Programs {
-    /// Loads the programs and puts them on all interfaces of the calling thread's network namespace
-    /// that have an address.
+    /// Loads the programs and puts them on the interfaces of the calling thread's network namespace.
     ///
     /// # Errors
     /// When the kernel refuses, the process lacks capabilities, or no interface can be had.
@@ -115,18 +118,14 @@ impl Programs {
         if !missing.is_empty() {
             return Err(LoadError::Permission(missing.join(", ")));
         }
-        let (snd_wnd, mss_clamp) = offsets()?;
+        let [snd_wnd, mss_clamp, ecn_flags] = offsets()?;
         // Other gateways on this host have other marks. The lowest bits tell packets apart.
         let mark = fastrand::u32(1..) & !7;
-        let all = interfaces::with_address().map_err(LoadError::refused("listing interfaces"))?;
+        let fit = interfaces::fit().map_err(LoadError::refused("listing interfaces"))?;
         let mut without_xdp = Vec::new();
-        let mut with_xdp = Vec::new();
-        for interface in all.iter().filter(|interface| options.xdp && interface.ethernet) {
-            // Loopback has none.
-            if netdev::driver(&interface.name).is_ok() {
-                with_xdp.push(interface.name.clone());
-            }
-        }
+        let mut with_xdp = fit.clone();
+        // Loopback has none.
+        with_xdp.retain(|name| options.xdp && netdev::driver(name).is_ok());
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("FLOWS", options.connections)
             .map_max_entries("CONNS", options.connections)
@@ -135,17 +134,21 @@ impl Programs {
             .override_global("SND_WND_OFFSET", &snd_wnd, true)
             .override_global("MSS_CLAMP_OFFSET", &mss_clamp, true)
             .override_global("XDP", &u32::from(!with_xdp.is_empty()), true)
+            .override_global("ECN_FLAGS_OFFSET", &ecn_flags, true)
             .load(object)
             .map_err(|error| refused_load(&error))?;
-        for name in ["atalho_splice_ingress", "atalho_splice_egress", "atalho_splice_command"] {
+        for name in [
+            "atalho_splice_ingress",
+            "atalho_splice_egress",
+            "atalho_splice_report",
+            "atalho_splice_command",
+        ] {
             let program = classifier(&mut ebpf, name)?;
             program.load().map_err(|error| refused("loading the program", &error))?;
         }
-        let (attached, skipped) = attach(&mut ebpf, all)?;
         let mut xdp = None;
         if !with_xdp.is_empty() {
-            with_xdp.retain(|interface| attached.contains(interface));
-            match xdp::Attached::new(&mut ebpf, &attached, &with_xdp, &options.guarded) {
+            match xdp::Attached::new(&mut ebpf, &fit, &with_xdp, &options.guarded) {
                 Ok(on) => {
                     without_xdp.extend_from_slice(&on.skipped);
                     xdp = Some(on);
@@ -155,13 +158,8 @@ impl Programs {
                 }
             }
         }
-        let command = classifier(&mut ebpf, "atalho_splice_command")?
-            .fd()
-            .map_err(|error| refused("finding the program", &error))?
-            .as_fd()
-            .try_clone_to_owned()
+        let command = places::program(&mut ebpf, "atalho_splice_command")
             .map_err(LoadError::refused("duplicating a program's descriptor"))?;
-
         let fd = |name: &'static str| -> Result<OwnedFd, LoadError> {
             let map = ebpf.map(name).and_then(map_fd).ok_or(LoadError::Refused {
                 what: "the embedded object is of another version, and lacks the map",
@@ -170,25 +168,35 @@ impl Programs {
             map.try_clone_to_owned().map_err(LoadError::refused("duplicating a map's descriptor"))
         };
         let (conns, in_flight) = (fd("CONNS")?, fd("IN_FLIGHT")?);
+        let (flows, events) = (fd("FLOWS")?, fd("SPLICE_EVENTS")?);
+        let places = Places::take(ebpf, options.way)
+            .map_err(LoadError::refused("attaching the programs"))?;
+        if places.taken().is_empty() {
+            let left_out =
+                places.left_out().into_iter().map(|(name, why)| format!("{name}: {why}"));
+            return Err(LoadError::Refused {
+                what: "attaching the programs",
+                error: left_out.collect::<Vec<_>>().join("; "),
+            });
+        }
+
         let mapping = || LoadError::refused("mapping an array's memory");
         // SAFETY: a connection consists of integers and atomics, for which any bytes are valid.
         let conns = unsafe { Mapping::new(&conns, options.connections) }.map_err(mapping())?;
         // SAFETY: as above.
         let in_flight = unsafe { Mapping::new(&in_flight, options.counters) }.map_err(mapping())?;
         Ok(Arc::new(Self {
-            flows: fd("FLOWS")?,
-            events: fd("SPLICE_EVENTS")?,
+            flows,
+            events,
             command,
             conns,
             in_flight,
             counters: options.counters,
             used: Directions::new(options.connections),
             closed: Mutex::default(),
-            attached,
-            skipped,
             xdp,
             without_xdp,
-            _ebpf: Mutex::new(ebpf),
+            places,
         }))
     }
 
@@ -199,13 +207,33 @@ impl Programs {
     }
 
     /// The interfaces that have the programs.
-    pub fn attached(&self) -> &[String] {
-        &self.attached
+    pub fn attached(&self) -> Vec<String> {
+        self.places.taken()
     }
 
     /// Those that do not, and why.
-    pub fn skipped(&self) -> &[(String, String)] {
-        &self.skipped
+    pub fn skipped(&self) -> Vec<(String, String)> {
+        self.places.left_out()
+    }
+
+    /// The name of an interface that has the programs.
+    pub(crate) fn name_of(&self, index: u32) -> Option<String> {
+        self.places.name_of(index)
+    }
+
+    /// How the programs are attached.
+    pub fn way(&self) -> Way {
+        self.places.way()
+    }
+
+    /// Tells when interfaces come, change or go: see [`Programs::refresh`].
+    pub(crate) fn news(&self) -> io::Result<News> {
+        News::open()
+    }
+
+    /// Puts the programs on interfaces that have come.
+    pub(crate) fn refresh(&self) -> io::Result<Changes> {
+        self.places.refresh()
     }
 
     /// The interfaces that forward packets before they become socket buffers.
@@ -364,7 +392,8 @@ impl Programs {
     }
 }
 
-fn offsets() -> Result<(u32, u32), LoadError> {
+/// Of `snd_wnd`, `rx_opt.mss_clamp` and `ecn_flags` in `struct tcp_sock`.
+fn offsets() -> Result<[u32; 3], LoadError> {
     let btf =
         Btf::of_kernel().map_err(|error| LoadError::NoTypes(format!("cannot be read: {error}")))?;
     let member = |structure, member| {
@@ -372,7 +401,11 @@ fn offsets() -> Result<(u32, u32), LoadError> {
             .ok_or_else(|| LoadError::NoTypes(format!("has no {structure}.{member}")))
     };
     let options = member("tcp_sock", "rx_opt")?;
-    Ok((member("tcp_sock", "snd_wnd")?, options + member("tcp_options_received", "mss_clamp")?))
+    Ok([
+        member("tcp_sock", "snd_wnd")?,
+        options + member("tcp_options_received", "mss_clamp")?,
+        member("tcp_sock", "ecn_flags")?,
+    ])
 }
 
 fn refused(what: &'static str, error: &ProgramError) -> LoadError {
@@ -388,41 +421,6 @@ fn classifier<'a>(
         error: name.to_owned(),
     })?;
     program.try_into().map_err(|error| refused("using the program", &error))
-}
-
-type Attached = (Vec<String>, Vec<(String, String)>);
-
-/// Puts the programs on all interfaces.
-fn attach(ebpf: &mut Ebpf, all: Vec<Interface>) -> Result<Attached, LoadError> {
-    let (mut attached, mut skipped) = (Vec::new(), Vec::new());
-    for interface in all {
-        if !interface.ethernet {
-            skipped.push((interface.name, "its packets have no Ethernet header".to_owned()));
-            continue;
-        }
-        match attach_one(ebpf, &interface.name) {
-            Ok(()) => attached.push(interface.name),
-            Err(error) => skipped.push((interface.name, error)),
-        }
-    }
-    if attached.is_empty() {
-        let error = skipped.iter().map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>();
-        return Err(LoadError::Refused { what: "attaching the programs", error: error.join("; ") });
-    }
-    Ok((attached, skipped))
-}
-
-fn attach_one(ebpf: &mut Ebpf, interface: &str) -> Result<(), String> {
-    for (name, kind) in [
-        ("atalho_splice_egress", TcAttachType::Egress),
-        ("atalho_splice_ingress", TcAttachType::Ingress),
-    ] {
-        let program = classifier(ebpf, name).map_err(|error| error.to_string())?;
-        // Where there is no TCX, the program needs this queueing discipline; it may be there.
-        let _ = aya::programs::tc::qdisc_add_clsact(interface);
-        program.attach(interface, kind).map_err(|error| with_sources(&error))?;
-    }
-    Ok(())
 }
 
 /// How the programs name a connection.
@@ -449,14 +447,21 @@ mod tests {
 
     #[test]
     fn loads_and_attaches() {
-        match Programs::load(&Options { connections: 64, counters: 16, ..Options::default() }) {
-            Ok(programs) => {
-                println!("{programs:?}, skipped {:?}", programs.skipped());
-                assert!(programs.attached().iter().any(|name| name == "lo"));
-            }
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "{error}");
-                println!("skipped: {error}");
+        for way in [None, Some(Way::Filters)] {
+            match Programs::load(&Options {
+                connections: 64,
+                counters: 16,
+                way,
+                ..Options::default()
+            }) {
+                Ok(programs) => {
+                    println!("{programs:?}, skipped {:?}", programs.skipped());
+                    assert!(programs.attached().iter().any(|name| name == "lo"));
+                }
+                Err(error) => {
+                    assert!(std::env::var_os("CI").is_none(), "{error}");
+                    println!("skipped: {error}");
+                }
             }
         }
     }

@@ -100,6 +100,10 @@ pub(crate) struct Info {
     pub(crate) path: u32,
     /// The smoothed round-trip time, in microseconds.
     pub(crate) rtt_us: u32,
+    /// How many packets the socket has sent.
+    pub(crate) sent: u32,
+    /// How many it has got.
+    pub(crate) got: u32,
 }
 
 impl Info {
@@ -132,6 +136,8 @@ impl Info {
             path: info[15],
             mss: info[21],
             rtt_us: info[17],
+            sent: info[34],
+            got: info[35],
         })
     }
 }

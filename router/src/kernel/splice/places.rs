@@ -1,0 +1,287 @@
+//! Where the programs are: on interfaces, which come and go.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Mutex, PoisonError},
+};
+
+use aya::{
+    Ebpf,
+    maps::ProgramArray,
+    programs::{
+        SchedClassifier, TcAttachType,
+        tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions},
+    },
+};
+
+use super::{
+    filters,
+    interfaces::{self, Interface},
+};
+use crate::kernel::{sys, with_sources};
+
+/// How programs get to an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By links that belong to the process (TCX, since Linux 6.6).
+    Links,
+    /// As filters of the `clsact` queueing discipline.
+    Filters,
+}
+
+/// The programs that are filters, and where they are attached.
+const HOOKS: [(&str, TcAttachType, u16); 2] = [
+    // After all others, and before them.
+    ("atalho_splice_ingress_hook", TcAttachType::Ingress, u16::MAX - 1),
+    ("atalho_splice_egress_hook", TcAttachType::Egress, 1),
+];
+
+/// Descriptors that are kept for the links of interfaces that come later: one interface needs two.
+///
+/// When a process is killed, its descriptors are closed from the highest to the lowest. Where the links
+/// have lower ones than the sockets, the resets of these still meet the programs.
+const KEPT: usize = 64;
+
+/// The programs' places.
+#[derive(Debug)]
+pub(super) struct Places {
+    ingress: OwnedFd,
+    egress: OwnedFd,
+    way: Way,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By number: the interface's name, and what holds the programs there.
+    taken: BTreeMap<u32, (String, [Link; 2])>,
+    /// The others, and why.
+    left_out: BTreeMap<u32, (String, String)>,
+    /// Low descriptors that hold nothing.
+    kept: Vec<OwnedFd>,
+    /// Holds all programs and their maps; dropped after what needs them.
+    ebpf: Ebpf,
+}
+
+/// What holds a program at an interface, until dropped.
+#[derive(Debug)]
+enum Link {
+    Link(OwnedFd),
+    Filter { _filter: SchedClassifierLink },
+}
+
+/// What [`Places::refresh`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Interfaces that have the programs since.
+    pub(crate) came: Vec<String>,
+    /// Those that had them, and are gone or have become ports.
+    pub(crate) went: Vec<String>,
+    /// Those that are left out since, and why.
+    pub(crate) left_out: Vec<(String, String)>,
+}
+
+impl Places {
+    /// Puts the programs on the interfaces that there are: in the `way` asked for, or the best that the
+    /// kernel has.
+    pub(super) fn take(mut ebpf: Ebpf, way: Option<Way>) -> io::Result<Self> {
+        let [ingress, egress] =
+            ["atalho_splice_ingress", "atalho_splice_egress"].map(|name| program(&mut ebpf, name));
+        let (ingress, egress) = (ingress?, egress?);
+        let way = match way {
+            Some(way) => way,
+            None if has_links(&ingress)? => Way::Links,
+            None => Way::Filters,
+        };
+        connect(&mut ebpf, 2, "atalho_splice_report")?;
+        if way == Way::Filters {
+            // As long as this process is there.
+            connect(&mut ebpf, 0, "atalho_splice_ingress")?;
+            connect(&mut ebpf, 1, "atalho_splice_egress")?;
+            for (name, ..) in HOOKS {
+                let program = classifier(&mut ebpf, name)?;
+                program.load().map_err(|error| io::Error::other(with_sources(&error)))?;
+            }
+        }
+        let (taken, left_out, kept) = Default::default();
+        let state = Mutex::new(State { taken, left_out, kept, ebpf });
+        let places = Self { ingress, egress, way, state };
+        places.refresh()?;
+        if way == Way::Links {
+            let kept: io::Result<Vec<_>> = (0..KEPT).map(|_| places.ingress.try_clone()).collect();
+            places.state().kept = kept?;
+        }
+        Ok(places)
+    }
+
+    /// How the programs are attached.
+    pub(super) fn way(&self) -> Way {
+        self.way
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the interfaces that there are now.
+    pub(super) fn refresh(&self) -> io::Result<Changes> {
+        let mut state = self.state();
+        let all = interfaces::all()?;
+        let mut changes = Changes::default();
+        let gone = |index: &u32| match all.iter().find(|one| one.index == *index) {
+            None => true,
+            Some(one) => one.is_port(&all),
+        };
+        let went: Vec<u32> = state.taken.keys().copied().filter(gone).collect();
+        for index in went {
+            if let Some((name, links)) = state.taken.remove(&index) {
+                changes.went.push(name);
+                for link in links {
+                    state.keep(link, &self.ingress);
+                }
+            }
+        }
+        state.left_out.retain(|index, _| all.iter().any(|one| one.index == *index));
+        for interface in &all {
+            if let Some((name, _)) = state.taken.get_mut(&interface.index) {
+                name.clone_from(&interface.name);
+                continue;
+            }
+            let shared = interface.shares_with(|index| state.taken.contains_key(&index));
+            let unfit = interface.unfit(&all).or(shared.then(|| "it shares packets".to_owned()));
+            let why = match unfit {
+                Some(why) => why,
+                None => match self.put_on(interface, &mut state) {
+                    Ok(()) => {
+                        state.left_out.remove(&interface.index);
+                        changes.came.push(interface.name.clone());
+                        continue;
+                    }
+                    // Gone since.
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+                    Err(error) => error.to_string(),
+                },
+            };
+            let said = (interface.name.clone(), why);
+            match state.left_out.entry(interface.index) {
+                Entry::Occupied(mut known) => {
+                    if *known.get() != said {
+                        known.insert(said.clone());
+                        changes.left_out.push(said);
+                    }
+                }
+                Entry::Vacant(new) => {
+                    new.insert(said.clone());
+                    changes.left_out.push(said);
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    /// At ingress behind what is there, at egress before it: ours is the nearest to the sockets, and the
+    /// others see the numbers of the wire on both ways.
+    fn put_on(&self, interface: &Interface, state: &mut State) -> io::Result<()> {
+        let links = if self.way == Way::Links {
+            let egress = sys::attach_tcx(&self.egress, interface.index, sys::Hook::EgressFirst)?;
+            let ingress = sys::attach_tcx(&self.ingress, interface.index, sys::Hook::IngressLast)?;
+            [state.low(egress), state.low(ingress)]
+        } else {
+            // It may be there.
+            let _ = tc::qdisc_add_clsact(&interface.name);
+            filters::remove_dead(interface.index)?;
+            let [ingress, egress] = HOOKS;
+            [state.filter(egress, interface)?, state.filter(ingress, interface)?]
+        };
+        state.taken.insert(interface.index, (interface.name.clone(), links));
+        Ok(())
+    }
+
+    /// The interfaces that have the programs.
+    pub(super) fn taken(&self) -> Vec<String> {
+        self.state().taken.values().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The name of one of them.
+    pub(super) fn name_of(&self, index: u32) -> Option<String> {
+        self.state().taken.get(&index).map(|(name, _)| name.clone())
+    }
+
+    /// Those that do not, and why.
+    pub(super) fn left_out(&self) -> Vec<(String, String)> {
+        self.state().left_out.values().cloned().collect()
+    }
+}
+
+impl State {
+    /// Moves a descriptor to a low number, if there is one left.
+    fn low(&mut self, fd: OwnedFd) -> Link {
+        if let Some(kept) = self.kept.pop() {
+            // SAFETY: both are ours; what `kept` was is closed, and it names the link from then on.
+            let rc = unsafe { libc::dup3(fd.as_raw_fd(), kept.as_raw_fd(), libc::O_CLOEXEC) };
+            if rc >= 0 {
+                return Link::Link(kept);
+            }
+            self.kept.push(kept);
+        }
+        Link::Link(fd)
+    }
+
+    fn filter(
+        &mut self,
+        (name, kind, priority): (&str, TcAttachType, u16),
+        interface: &Interface,
+    ) -> io::Result<Link> {
+        let program = classifier(&mut self.ebpf, name)?;
+        let options = NlOptions { priority, ..NlOptions::default() };
+        program
+            .attach_with_options(&interface.name, kind, TcAttachOptions::Netlink(options))
+            .and_then(|link| program.take_link(link))
+            .map(|filter| Link::Filter { _filter: filter })
+            .map_err(|error| io::Error::other(with_sources(&error)))
+    }
+
+    /// Closes a link, and keeps its number.
+    fn keep(&mut self, link: Link, filler: &impl AsFd) {
+        let Link::Link(fd) = link else { return };
+        // SAFETY: both are ours; what `fd` was is closed.
+        let rc = unsafe { libc::dup3(filler.as_fd().as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
+        if rc >= 0 && self.kept.len() < KEPT {
+            self.kept.push(fd);
+        }
+    }
+}
+
+fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> io::Result<&'a mut SchedClassifier> {
+    let program = ebpf.program_mut(name);
+    program.ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)
+}
+
+/// A program's descriptor.
+pub(super) fn program(ebpf: &mut Ebpf, name: &str) -> io::Result<OwnedFd> {
+    let program = classifier(ebpf, name)?;
+    program.fd().map_err(io::Error::other)?.as_fd().try_clone_to_owned()
+}
+
+/// Whether the kernel attaches programs to interfaces by links.
+fn has_links(program: &OwnedFd) -> io::Result<bool> {
+    /// Nobody's interface: a kernel that knows such links looks for it.
+    const NONE: u32 = i32::MAX as u32;
+    match sys::attach_tcx(program, NONE, sys::Hook::IngressLast) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Lets other programs call one by its number.
+fn connect(ebpf: &mut Ebpf, index: u32, name: &str) -> io::Result<()> {
+    let program = classifier(ebpf, name)?.fd().and_then(|fd| Ok(fd.try_clone()?));
+    let program = program.map_err(io::Error::other)?;
+    let hooks = ebpf.map_mut("HOOKS").ok_or(io::ErrorKind::NotFound)?;
+    let mut hooks = ProgramArray::try_from(hooks).map_err(io::Error::other)?;
+    hooks.set(index, &program, 0).map_err(io::Error::other)
+}
