@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use tests::{
-    Engine, Gateway, Setup, Upstream,
+    Engine, Gateway, Setup, Topology, Upstream,
     gateway::{INSTANCE_HEADER, atalho},
     message::{chat, chat_body, chat_with},
     payload, process,
@@ -174,6 +174,25 @@ fn doctor_says_what_works() {
         let line = out.lines().find(|line| line.contains("sockmap")).unwrap();
         assert!(line.trim_start().starts_with("ok"), "{out}");
     }
+}
+
+#[test]
+fn doctor_splices_a_request_over_the_real_interface() {
+    if !Engine::Splice.available() {
+        return;
+    }
+    let Some(entered) = Topology::Veth.enter() else { return };
+    let network = entered.network().expect("hosts of their own");
+    let upstream = Upstream::ok();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("atalho.toml");
+    std::fs::write(&file, Setup::single(Engine::Splice, &upstream).text()).unwrap();
+    let doctor = ["doctor", "--config", file.to_str().unwrap()];
+    let (output, out, _) = network.gateway.run(|| run(&doctor));
+    assert!(output.status.success(), "{out}");
+    let line = out.lines().find(|line| line.contains(&upstream.url())).expect(&out);
+    assert!(line.trim_start().starts_with("ok") && line.contains("spliced a request"), "{line}");
+    assert!(line.ends_with("answered 200"), "{line}");
 }
 
 #[test]

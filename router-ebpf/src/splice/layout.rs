@@ -139,9 +139,9 @@ pub mod ask {
     pub const BREAK: u32 = 4;
     /// The socket of `source` is closed.
     pub const CLOSED: u32 = 5;
-    /// The socket of `source` takes [`Command::length`] bytes more than it has got.
+    /// The socket of `source` takes [`super::Command::length`] bytes more than it has got.
     pub const WIDEN: u32 = 6;
-    /// The socket of `source` announces no more than [`Command::length`] bytes as its window from now on, or
+    /// The socket of `source` announces no more than [`super::Command::length`] bytes as its window from now on, or
     /// what it likes if that is zero.
     pub const LIMIT: u32 = 7;
     /// Stop where the carrying began, if the receiver has acknowledged nothing since.

@@ -17,7 +17,8 @@ use crate::{
 /// Say which engines work on this host, and why not where not.
 ///
 /// Each engine is proven by carrying real bytes over loopback and comparing them. Run it as the
-/// user that will run the gateway: what counts is what that user may do.
+/// user that will run the gateway: what counts is what that user may do. With --config, a health
+/// request to each instance is spliced as well, over the interface that leads there.
 ///
 /// Exits with 0 if at least one engine works; with --require NAME, only if that one does.
 #[derive(Args, Debug)]

@@ -107,6 +107,9 @@ pub fn splice(programs: &Arc<Programs>) -> Result<Duration, Failure> {
     result
 }
 
+/// Most bytes of a segment that every link takes, IPv6's smallest included.
+const SEGMENT: u32 = 1220;
+
 /// Has a request for an instance pass the sockets on its way, over the real interface, and reads the
 /// answer. Says what the status was, and by which interface the instance was reached.
 ///
@@ -147,7 +150,7 @@ async fn instance_steps(
     engine.register(&mut to, true);
     let local = if instance.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
     let (mut from, mut client) =
-        accepted(local, engine.window()).await.map_err(failed("opening a connection"))?;
+        accepted(local, engine.window(), SEGMENT).await.map_err(failed("opening a connection"))?;
     engine.register(&mut from, false);
     // The sockets first, so that the programs know where both stand.
     let first = async {
@@ -480,9 +483,16 @@ async fn connection() -> std::io::Result<(Conn, TcpStream)> {
 }
 
 /// A connection that this side accepted, as one of a client is.
-async fn accepted(local: &str, window: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
+///
+/// `segment` is the most bytes of a segment; loopback's own are longer than a link's.
+async fn accepted(
+    local: &str,
+    window: Option<u32>,
+    segment: u32,
+) -> std::io::Result<(Conn, TcpStream)> {
     let address = local.parse().map_err(std::io::Error::other)?;
     let listener = socket::listen(address, window)?;
+    socket2::SockRef::from(&listener).set_tcp_mss(segment)?;
     let listener = TcpListener::from_std(listener)?;
     let far = TcpStream::connect(listener.local_addr()?).await?;
     far.set_nodelay(true)?;
