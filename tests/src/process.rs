@@ -1,6 +1,6 @@
 //! What the system knows about a process.
 
-use std::{fs, path::PathBuf};
+use std::{collections::HashSet, fs, path::PathBuf};
 
 /// Where the build puts its binaries: `target/PROFILE`.
 ///
@@ -83,9 +83,15 @@ pub fn descriptors(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// How many sockets a process has.
+/// How many TCP sockets a process has. (Those by which a runtime hears of signals come after its start.)
 pub fn sockets(pid: u32) -> usize {
-    descriptors(pid).iter().filter(|target| target.starts_with("socket:")).count()
+    let inode = |line: &str| Some(format!("socket:[{}]", line.split_whitespace().nth(9)?));
+    let tcp: HashSet<String> = ["tcp", "tcp6"]
+        .iter()
+        .map(|family| fs::read_to_string(format!("/proc/{pid}/net/{family}")).unwrap_or_default())
+        .flat_map(|text| text.lines().skip(1).filter_map(inode).collect::<Vec<_>>())
+        .collect();
+    descriptors(pid).iter().filter(|target| tcp.contains(*target)).count()
 }
 
 /// Resident memory of a process, in bytes.
