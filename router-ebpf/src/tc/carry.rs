@@ -14,6 +14,7 @@ use router_ebpf::splice::{
 use super::{
     ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
     packet::{Work, plan},
+    wait,
 };
 use crate::{atomic, verdict};
 
@@ -150,6 +151,10 @@ pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *
         let mut events = 0;
         if (*work).packet.len > 0 && (*source).pair.mode() == mode::LIVE {
             let reason = body::follow(skb, work, source);
+            if reason == stop::HOLE && wait::may(work) {
+                (*work).plan = plan::WAIT;
+                return;
+            }
             if reason != stop::NONE {
                 (*source).stop = reason;
                 events = halt(&mut (*source).pair);

@@ -13,6 +13,7 @@ mod icmp;
 mod link;
 pub(crate) mod lock;
 mod packet;
+mod wait;
 
 use aya_ebpf::{
     Global,
@@ -52,7 +53,7 @@ static WORK: PerCpuArray<Work> = PerCpuArray::with_max_entries(2, 0);
 #[btf_map]
 static SPLICE_EVENTS: ArrayOfMaps<RingBuf<Event, 65536>, MAX_WORKERS> = ArrayOfMaps::new();
 
-/// The upper bits of the marks of packets that this process's programs sent.
+/// What the marks of packets have in common that this process's programs sent: its lowest ten bits are zero.
 #[unsafe(no_mangle)]
 static MARK: Global<u32> = Global::new(0);
 /// Offset of `snd_wnd` in `struct tcp_sock`, in bytes.
@@ -128,6 +129,7 @@ pub(crate) fn find(flow: *const Flow) -> Option<*mut Conn> {
 fn ingress(ctx: &TcContext) -> Option<i32> {
     let skb = ctx.skb.skb;
     let work = work(INGRESS)?;
+    wait::arrived(skb, work);
     if !packet::read(skb, work, true) {
         if icmp::may_be_report(skb) {
             // SAFETY: nothing here needs to be dropped.
@@ -204,6 +206,7 @@ fn act(skb: *mut __sk_buff, work: *mut Work) -> i32 {
                 (*skb).mark = 0;
                 packet::pass(skb, work)
             }
+            packet::plan::WAIT => wait::once_more(skb, work),
             _ => DROP,
         }
     }

@@ -44,6 +44,8 @@ pub(super) mod plan {
     pub(crate) const TURN_ROUND: u32 = 3;
     /// On its way, and as [`Work::peer`](super::Work::peer) to the other peer.
     pub(crate) const SPLIT: u32 = 4;
+    /// Once more to where it came from, behind what has arrived meanwhile.
+    pub(crate) const WAIT: u32 = 5;
 }
 
 /// What a program works on.
@@ -65,6 +67,8 @@ pub(super) struct Work {
     pub(super) own_oif: u32,
     /// Not zero: the way to the other peer is to be noted on it.
     pub(super) notes: u32,
+    /// How often it has [waited](super::wait), as its mark says it.
+    pub(super) turns: u32,
     /// Addresses and ports of the packet: its source first.
     addresses: [u32; 8],
     ports: [u16; 2],

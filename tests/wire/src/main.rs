@@ -8,7 +8,7 @@
 use core::arch::asm;
 
 use aya_ebpf::{
-    bindings::{TC_ACT_OK, TC_ACT_SHOT, TC_ACT_UNSPEC},
+    bindings::{BPF_F_INGRESS, TC_ACT_OK, TC_ACT_SHOT, TC_ACT_UNSPEC},
     helpers::bpf_redirect,
     macros::{classifier, map},
     maps::Array,
@@ -46,6 +46,33 @@ pub(crate) fn sees_leaving(_: TcContext) -> i32 {
 #[classifier]
 pub(crate) fn ends_here(_: TcContext) -> i32 {
     TC_ACT_OK as i32
+}
+
+/// Of the long frames, one of so many is overtaken.
+const OVERTAKEN: u64 = 4;
+/// The mark of a frame that was.
+const BEHIND: u32 = 1;
+
+/// Sends some long frames to the end of the queue: those that arrived with one overtake it, as they may
+/// where two processors carry a connection's packets. Counts them.
+#[classifier]
+pub(crate) fn falls_behind(ctx: TcContext) -> i32 {
+    // SAFETY: reads and writes the context and elements, which only this function uses.
+    unsafe {
+        let skb = ctx.skb.skb;
+        if (*skb).mark != 0 || (*skb).len < 1000 {
+            return TC_ACT_UNSPEC;
+        }
+        let (Some(number), Some(seen)) = (NUMBERS.get_ptr_mut(0), SEEN.get_ptr_mut(0)) else {
+            return TC_ACT_UNSPEC;
+        };
+        if !count(number).is_multiple_of(OVERTAKEN) {
+            return TC_ACT_UNSPEC;
+        }
+        count(seen);
+        (*skb).mark = BEHIND;
+        bpf_redirect((*skb).ifindex, BPF_F_INGRESS as u64) as i32
+    }
 }
 
 #[inline(always)]

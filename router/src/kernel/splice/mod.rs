@@ -119,8 +119,8 @@ impl Programs {
             return Err(LoadError::Permission(missing.join(", ")));
         }
         let [snd_wnd, mss_clamp, ecn_flags] = offsets()?;
-        // Other gateways on this host have other marks. The lowest bits tell packets apart.
-        let mark = fastrand::u32(1..) & !7;
+        // Other gateways on this host have other marks. The lowest ten bits tell packets apart.
+        let mark = fastrand::u32(1..1 << 22) << 10;
         let fit = interfaces::fit().map_err(LoadError::refused("listing interfaces"))?;
         let mut without_xdp = Vec::new();
         let mut with_xdp = fit.clone();

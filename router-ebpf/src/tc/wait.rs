@@ -1,0 +1,51 @@
+//! Packets that wait for those before them.
+//!
+//! Two processors may carry packets of one connection at the same time: a server's own thread sends
+//! some, and the acknowledgements that come in send others. Then one overtakes another by a few
+//! microseconds. A packet that is ahead of where a body is parsed goes to the end of its interface's queue
+//! and comes again, for as many turns as fit into its mark; what is missing by then is lost, or on another
+//! way.
+
+use aya_ebpf::{
+    bindings::{__sk_buff, BPF_F_INGRESS},
+    helpers::generated as raw,
+};
+
+use super::{MARK, packet::Work};
+
+/// Added to [`MARK`]: it waits.
+const WAITS: u32 = 8;
+/// How often it has come again.
+const TURNS: u32 = 0x3f0;
+const TURN: u32 = 0x10;
+
+/// Notes how often a packet that arrives has waited, and takes its mark away.
+#[inline(always)]
+pub(super) fn arrived(skb: *mut __sk_buff, work: *mut Work) {
+    // SAFETY: reads and writes the context; the work is this CPU's alone.
+    unsafe {
+        let mark = (*skb).mark;
+        (*work).turns = 0;
+        if mark & !TURNS == MARK.load() | WAITS {
+            (*work).turns = mark & TURNS;
+            (*skb).mark = 0;
+        }
+    }
+}
+
+/// Whether it may wait once more.
+#[inline(always)]
+pub(super) fn may(work: *mut Work) -> bool {
+    // SAFETY: the work is this CPU's alone.
+    unsafe { (*work).turns < TURNS }
+}
+
+/// Lets it come again, behind what is in the queue.
+#[inline(always)]
+pub(super) fn once_more(skb: *mut __sk_buff, work: *mut Work) -> i32 {
+    // SAFETY: as above.
+    unsafe {
+        (*skb).mark = MARK.load() | WAITS | ((*work).turns + TURN);
+        raw::bpf_redirect((*skb).ifindex, BPF_F_INGRESS as u64) as i32
+    }
+}
