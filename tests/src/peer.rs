@@ -3,6 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    os::fd::AsRawFd,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::{
     chunked::{Scan, find},
     message::{Head, Message},
-    wait::DEADLINE,
+    wait::{DEADLINE, eventually},
 };
 
 /// How the other side ended its sending.
@@ -163,6 +164,24 @@ impl Peer {
         }
         self.stream.set_nonblocking(false).expect("an open socket");
         sent
+    }
+
+    /// Waits until all but the last `rest` bytes of what was written have left this host. What has not is
+    /// lost when the connection is reset.
+    ///
+    /// # Panics
+    /// When they do not leave.
+    #[track_caller]
+    pub fn let_go(&self, rest: usize) {
+        /// Bytes written and never sent: `SIOCOUTQNSD`.
+        const UNSENT: libc::c_ulong = 0x894b;
+        eventually("what was written is sent", || {
+            let mut unsent: libc::c_int = 0;
+            // SAFETY: the descriptor is open; the one number is written during the call.
+            let rc = unsafe { libc::ioctl(self.stream.as_raw_fd(), UNSENT, &raw mut unsent) };
+            assert_eq!(rc, 0, "SIOCOUTQNSD: {}", io::Error::last_os_error());
+            unsent as usize <= rest
+        });
     }
 
     /// Closes our sending side (FIN).

@@ -194,6 +194,46 @@ for_each_engine_and_network! {
         gateway.expect_idle();
     }
 
+    fn what_an_instance_sent_before_its_reset_is_an_answer(engine) {
+        let (upstream, gateway) = start(engine);
+        let body = payload::bytes(1, 300_000);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        let request = chunked_request("/any", chunked::encode(body.chunks(5_000)));
+        let rounds = 10;
+        for _ in 0..rounds {
+            // A part of it.
+            let mut client = gateway.connect();
+            client.send(&request);
+            let mut instance = upstream.accept();
+            instance.request();
+            instance.send_in_pieces(&head, 5);
+            instance.let_go(0);
+            instance.reset();
+            assert_eq!(client.head().status(), 200);
+            let (part, _) = client.end();
+            assert!(part.is_empty());
+
+            // All of it.
+            let mut client = gateway.connect();
+            client.send(&request);
+            let mut instance = upstream.accept();
+            instance.request();
+            instance.send(&head);
+            client.head();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    instance.send(&body);
+                    instance.let_go(0);
+                    instance.reset();
+                });
+                payload::assert_same("body", &client.take_exact(body.len()), &body);
+            });
+        }
+        gateway.expect_outcomes("upstream_aborted", rounds);
+        gateway.expect_outcomes("ok", rounds);
+        gateway.expect_idle();
+    }
+
     fn an_instance_that_closes_behind_its_last_byte_ends_cleanly(engine) {
         // The FIN comes with the end of the body: the answer is complete, and kept alive.
         let (upstream, gateway) = start(engine);

@@ -330,6 +330,7 @@ impl Splice {
             target: target_watch,
             asked: Cell::new(None),
             unheard: Cell::new(None),
+            orphaned: Cell::new(false),
             peer: target.peer(),
             broken: [source.broken(), target.broken()],
             armed: true,
@@ -378,6 +379,8 @@ struct Pair<'a> {
     asked: Cell<Option<Asked>>,
     /// Since when something was forwarded that nothing is acknowledged of.
     unheard: Cell<Option<Instant>>,
+    /// The source is gone: nobody repeats what the receiver misses.
+    orphaned: Cell<bool>,
     /// The receiver.
     peer: IpAddr,
     /// Set when the connections can only be reset.
@@ -431,6 +434,11 @@ impl Pair<'_> {
             return Poll::Ready(Woken::Quiet);
         }
         match self.source.poll(cx) {
+            // Behind its last byte a reset of an instance ends nothing that the client still hears of: it has
+            // been sent everything. A client that leaves wants nothing any more.
+            Poll::Ready(Side::Broken) if !watch_target && self.entry.mode() != mode::LIVE => {
+                self.orphaned.set(true);
+            }
             Poll::Ready(Side::Broken) => return Poll::Ready(Woken::SourceBroken),
             Poll::Ready(Side::Closed) => self.stop(Asked::SourceClosed),
             Poll::Pending => {}
@@ -454,7 +462,11 @@ impl Pair<'_> {
             return Poll::Ready(Woken::TargetGone);
         }
         let live = self.entry.mode() == mode::LIVE;
-        let limit = if live { idle } else { idle.min(QUIET) };
+        let limit = match (live, self.orphaned.get()) {
+            (true, _) => idle,
+            (false, false) => idle.min(QUIET),
+            (false, true) => idle.min(SILENT),
+        };
         if !live && timer.deadline() > Instant::now() + limit {
             timer.as_mut().reset(Instant::now() + limit);
         }
@@ -462,7 +474,8 @@ impl Pair<'_> {
             let still = tcp::now_ns().saturating_sub(self.entry.last_ns());
             let still = Duration::from_nanos(still);
             if still >= limit {
-                return Poll::Ready(Woken::Idle);
+                let orphaned = self.orphaned.get();
+                return Poll::Ready(if orphaned { Woken::SourceBroken } else { Woken::Idle });
             }
             let looks = self.look_after();
             if self.entry.mode() == mode::PASS {
