@@ -131,6 +131,18 @@ impl Namespace {
     #[track_caller]
     pub fn xdp_peer(&self, link: &str) {
         self.set_offloads(link, &[(TSO, 0), (GSO, 0), (CHECKSUMS, 0), (GRO, 1)]);
+        self.queue(link);
+    }
+
+    /// Makes packets wait while an interface can send no more, as those of a network card do. A veth without
+    /// a queue loses what its other end has no room for: 256 packets, when an XDP program takes them.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    #[track_caller]
+    pub fn queue(&self, link: &str) {
+        let queue = ["qdisc", "replace", "dev", link, "root", "pfifo", "limit", "100000"];
+        run("tc", &[&["-n", &self.name], &queue[..]].concat());
     }
 
     /// Whether an interface puts packets together that it receives. A veth takes what XDP redirects to
@@ -231,10 +243,15 @@ impl Drop for Namespace {
 
 #[track_caller]
 fn ip(args: &[&str]) {
-    let output = Command::new("ip").args(args).output().expect("the `ip` command");
+    run("ip", args);
+}
+
+#[track_caller]
+fn run(command: &str, args: &[&str]) {
+    let output = Command::new(command).args(args).output().expect("the commands of iproute2");
     assert!(
         output.status.success(),
-        "ip {}: {}",
+        "{command} {}: {}",
         args.join(" "),
         String::from_utf8_lossy(&output.stderr)
     );

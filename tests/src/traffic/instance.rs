@@ -48,7 +48,11 @@ pub(super) fn instance(peer: &mut Peer, head: &Head) -> Next {
         }
     }
     match end {
-        Some(next) => next,
+        Some(next) => {
+            // A reset takes back what has not left: an answer that nobody was sent is none.
+            peer.let_go(reply.len().saturating_sub(plan.body_at()));
+            next
+        }
         None if plan.instance_closes => Next::Close,
         None => Next::Keep,
     }
