@@ -272,9 +272,6 @@ impl Gateway {
         self.metric("atalho_body_bytes_total", &labels) as u64
     }
 
-    /// Attempts to hand over that count as many.
-    const OUTRUN: f64 = 10.0;
-
     /// Proves that the engine under test has worked at all: without this, a gateway that falls
     /// back to user space would pass every test of the kernel engines.
     ///
@@ -291,22 +288,6 @@ impl Gateway {
                 .filter(|sample| sample.value > 0.0)
                 .collect();
             panic!("{:?} carried no bytes of a {direction}: {why:#?}", self.engine);
-        }
-    }
-
-    /// As [`Gateway::expect_carried`], for peers that send each piece as soon as the one before has
-    /// arrived: on a busy machine each may be there before the gateway comes to hand over. Having found
-    /// it so in many attempts is enough.
-    ///
-    /// # Panics
-    /// When it has neither carried nor tried often.
-    #[track_caller]
-    pub fn expect_carried_or_outrun(&self, direction: &str) {
-        let labels = [("engine", self.engine.name()), ("reason", "unread")];
-        let outrun = || self.metric("atalho_fallbacks_total", &labels) >= Self::OUTRUN;
-        let carried = || self.carried(self.engine, direction) > 0;
-        if within(DEADLINE, || (carried() || outrun()).then_some(())).is_none() {
-            self.expect_carried(direction);
         }
     }
 

@@ -9,8 +9,10 @@ pub mod sockmap;
 pub mod splice;
 pub mod startup;
 mod tcp;
+#[cfg(test)]
+mod testing;
 pub mod userspace;
 
 pub use carrier::{Carrier, Loaded, Settings};
 pub use policy::{Attempts, Policy};
-pub use userspace::{CarryError, Copier, Step};
+pub use userspace::{CarryError, Copier, HandOver, Step};

@@ -7,7 +7,7 @@
 //! `docs/benchmarks.md` for the measurements.
 
 use super::{
-    Copier,
+    Copier, HandOver,
     sockmap::{Decline, HandBack, SteerEnd},
 };
 use crate::config::{Config, EngineMode};
@@ -19,6 +19,8 @@ pub struct Attempts {
     short: u32,
     /// Body bytes that user space must have carried before the next attempt.
     after: u64,
+    /// Whether the source had sent on before the last attempt.
+    outrun: bool,
 }
 
 impl Attempts {
@@ -36,9 +38,11 @@ impl Attempts {
     /// Notes how an attempt ended, and how many bytes the kernel carried in it.
     ///
     /// After one that found unread bytes, those must be carried first: another attempt without them
-    /// would fail in the same way, and again, before the event loop ever gets to read them.
+    /// would fail in the same way, and again, before the event loop ever gets to read them. And the next
+    /// one comes before the receiver has them: it may be its answer that makes the source go on, at once.
     pub fn note(&mut self, end: &SteerEnd, copier: &Copier, carried: u64) {
         self.after = copier.bytes() + 1;
+        self.outrun = *end == SteerEnd::Declined(Decline::Unread);
         match end {
             SteerEnd::Declined(
                 Decline::Unread | Decline::Window | Decline::SendQueue | Decline::Unknown,
@@ -85,8 +89,16 @@ impl Policy {
         Self { mode, steer_from_bytes, steer_from_reads }
     }
 
-    /// Whether to hand over now.
-    pub fn pays(&self, copier: &Copier, attempts: Attempts) -> bool {
+    /// At which moment to hand over, if at all.
+    pub fn hand_over(&self, copier: &Copier, attempts: Attempts) -> HandOver {
+        match self.pays(copier, attempts) {
+            false => HandOver::Never,
+            true if attempts.outrun => HandOver::HeldBack,
+            true => HandOver::Drained,
+        }
+    }
+
+    fn pays(&self, copier: &Copier, attempts: Attempts) -> bool {
         if self.mode == EngineMode::Userspace || !attempts.encourage(copier) || copier.source_done()
         {
             return false;
@@ -158,7 +170,11 @@ mod tests {
         }
         assert!(!policy.pays(&copier, attempts), "nothing has been carried since");
         attempts.after = copier.bytes();
-        assert!(policy.pays(&copier, attempts), "finding unread bytes is no reason to give up");
+        assert_eq!(
+            policy.hand_over(&copier, attempts),
+            HandOver::HeldBack,
+            "it is no reason to give up"
+        );
         for _ in 0..100 {
             attempts.note(&SteerEnd::HandedBack(HandBack::Backlog), &copier, 1 << 20);
         }

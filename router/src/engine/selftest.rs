@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    Carrier, Copier,
+    Carrier, Copier, HandOver,
     sockmap::{HandBack, Settings, Sockmap, SteerEnd, Steered},
     splice::{self, Splice},
 };
@@ -321,7 +321,7 @@ impl Pair {
     async fn copy(&mut self, framing: Framing, body: &[u8]) -> Result<(), String> {
         let Self { from, to, source, target } = self;
         let mut copier = Copier::new(framing, false);
-        let copying = poll_fn(|cx| copier.poll(cx, from, &mut to.stream, false));
+        let copying = poll_fn(|cx| copier.poll(cx, from, &mut to.stream, HandOver::Never));
         let mut got = vec![0; body.len()];
         let (sent, received, copied) =
             tokio::join!(source.write_all(body), target.read_exact(&mut got), copying);

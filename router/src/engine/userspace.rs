@@ -49,6 +49,18 @@ pub enum Step {
     Drained,
 }
 
+/// Whether [`Copier::poll`] is to stop for a hand-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOver {
+    /// It goes on.
+    Never,
+    /// As soon as it is [`Step::Drained`].
+    Drained,
+    /// As well, with the last bytes in the target's socket, which sends them when it is told to by
+    /// [`Stream::hold_back`]. A source that waits for its peer to get them sends nothing until then.
+    HeldBack,
+}
+
 /// Carries one body, from where it stands to its end.
 #[derive(Debug)]
 pub struct Copier {
@@ -130,28 +142,46 @@ impl Copier {
 
     /// Moves bytes until the body ends or neither side can go on.
     ///
-    /// With `stop_when_drained`, returns as soon as everything read has been written and the source
-    /// has nothing more at hand.
+    /// With a `hand_over`, returns as soon as everything read has been written and the source has nothing
+    /// more at hand.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut Conn,
         to: &mut Stream,
-        stop_when_drained: bool,
+        hand_over: HandOver,
+    ) -> Poll<Result<Step, CarryError>> {
+        let step = self.poll_step(cx, from, to, hand_over);
+        if !matches!(step, Poll::Ready(Ok(Step::Drained))) {
+            to.hold_back(false);
+        }
+        step
+    }
+
+    fn poll_step(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Conn,
+        to: &mut Stream,
+        hand_over: HandOver,
     ) -> Poll<Result<Step, CarryError>> {
         loop {
             // Before what is queued is written: a head goes in one write with the body behind it.
             if !from.input.is_empty() && !self.framing.is_done() {
                 self.take_input(from)?;
             }
+            let holds = hand_over == HandOver::HeldBack;
+            if holds && !self.queue.is_empty() {
+                to.hold_back(true);
+            }
             ready!(self.poll_flush(cx, to)).map_err(CarryError::TargetGone)?;
             if self.framing.is_done() {
                 return Poll::Ready(Ok(Step::Complete));
             }
-            match self.poll_pass(cx, from, to) {
+            match self.poll_pass(cx, from, to, holds) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending if stop_when_drained && self.queue.is_empty() => {
+                Poll::Pending if hand_over != HandOver::Never && self.queue.is_empty() => {
                     return Poll::Ready(Ok(Step::Drained));
                 }
                 Poll::Pending => return Poll::Pending,
@@ -209,6 +239,7 @@ impl Copier {
         cx: &mut Context<'_>,
         from: &mut Conn,
         to: &mut Stream,
+        holds: bool,
     ) -> Poll<Result<(), CarryError>> {
         with_scratch(|scratch| {
             let n = ready!(from.stream.poll_read(cx, scratch)).map_err(CarryError::SourceBroken)?;
@@ -230,6 +261,9 @@ impl Copier {
             self.count(used)?;
             let (body, surplus) = arrived.split_at(used);
             from.input.extend_from_slice(surplus);
+            if holds {
+                to.hold_back(true);
+            }
             let written = match to.poll_write(cx, body) {
                 Poll::Ready(Ok(written)) => written,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(CarryError::TargetGone(error))),
@@ -298,7 +332,8 @@ mod tests {
         sender.write_all(b"bodyNEXT").unwrap();
         let mut copier = Copier::new(Framing::length(4), false);
         copier.push(Bytes::from_static(b"head "));
-        let step = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, false)).await.unwrap();
+        let step =
+            poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandOver::Never)).await.unwrap();
         assert_eq!(step, Step::Complete);
         drop(to);
         let mut got = String::new();
@@ -325,7 +360,7 @@ mod tests {
             sender.write_all(b"4\r\nbod").unwrap();
             drop(sender);
             let mut copier = Copier::new(framing, false);
-            let end = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, false)).await;
+            let end = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandOver::Never)).await;
             match end {
                 Ok(step) => assert!(clean && step == Step::Complete),
                 Err(error) => assert!(!clean && matches!(error, CarryError::SourceClosed)),

@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, Step, sockmap::SteerEnd},
+    engine::{Attempts, CarryError, Copier, HandOver, Step, sockmap::SteerEnd},
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
@@ -175,7 +175,7 @@ impl<'a> Relay<'a> {
             return Poll::Pending;
         }
         let sending = &mut self.sending;
-        let hand_over = self.worker.pays(self.config, &sending.copier, sending.attempts);
+        let hand_over = self.worker.hand_over(self.config, &sending.copier, sending.attempts);
         sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
         let step =
             ready!(sending.copier.poll(cx, self.client, &mut self.upstream.stream, hand_over));
@@ -345,10 +345,16 @@ impl<'a> Relay<'a> {
         match self.poll_sending(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             // An early response: what is left of the request goes on in user space.
-            Poll::Ready(Ok(Sent::HandOver)) => self.sending.attempts.give_up(),
+            Poll::Ready(Ok(Sent::HandOver)) => {
+                self.upstream.stream.hold_back(false);
+                self.sending.attempts.give_up();
+            }
             Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
         }
-        let hand_over = self.sending.done && self.worker.pays(self.config, response, attempts);
+        let hand_over = match self.sending.done {
+            true => self.worker.hand_over(self.config, response, attempts),
+            false => HandOver::Never,
+        };
         let step = response.poll(cx, &mut self.upstream, &mut self.client.stream, hand_over);
         if response.source_done() {
             ticket.take();

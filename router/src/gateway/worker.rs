@@ -18,7 +18,7 @@ use tokio::{
 use super::connection;
 use crate::{
     config::Config,
-    engine::{Attempts, Carrier, Copier, Loaded, Policy, Settings},
+    engine::{Attempts, Carrier, Copier, HandOver, Loaded, Policy, Settings},
     fleet::{Fleet, Instance, pool::Pool},
     metrics::{EngineMetrics, Metrics},
     net::{Conn, HangupWatch, Stream},
@@ -56,9 +56,17 @@ impl Worker {
         self.shared.fleet.load_full()
     }
 
-    /// Whether the kernel should carry the rest of a body.
-    pub(super) fn pays(&self, config: &Config, copier: &Copier, attempts: Attempts) -> bool {
-        self.carrier.is_some() && Policy::of(config).pays(copier, attempts)
+    /// When the kernel should carry the rest of a body.
+    pub(super) fn hand_over(
+        &self,
+        config: &Config,
+        copier: &Copier,
+        attempts: Attempts,
+    ) -> HandOver {
+        match self.carrier {
+            Some(_) => Policy::of(config).hand_over(copier, attempts),
+            None => HandOver::Never,
+        }
     }
 
     /// Whether connections are to be closed once their exchange is over.

@@ -28,6 +28,8 @@ pub struct Stream {
     written: u64,
     /// Whether closing is to reset the connection.
     aborts: Cell<bool>,
+    /// Whether the socket holds back the last bytes written.
+    holds: Cell<bool>,
 }
 
 impl Stream {
@@ -40,7 +42,8 @@ impl Stream {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         let io = register(socket, true)?;
-        Ok(Self { io: Some(io), reading: true, read: 0, written: 0, aborts: Cell::new(false) })
+        let (aborts, holds) = (Cell::new(false), Cell::new(false));
+        Ok(Self { io: Some(io), reading: true, read: 0, written: 0, aborts, holds })
     }
 
     /// Waits until a connection that was begun is established.
@@ -140,6 +143,15 @@ impl Stream {
                 Ok(result) => return Poll::Ready(result.map(|_| ())),
                 Err(_would_block) => {}
             }
+        }
+    }
+
+    /// Makes the socket hold back what does not fill a segment (`TCP_CORK`), or sends what it holds. It
+    /// has taken the bytes all the same: nothing gets in front of them.
+    pub fn hold_back(&self, holds: bool) {
+        if self.holds.replace(holds) != holds {
+            // A failure means that the socket is already broken, which the next write finds.
+            let _ = socket2::SockRef::from(self.io().get_ref()).set_tcp_cork(holds);
         }
     }
 

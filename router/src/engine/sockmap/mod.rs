@@ -219,7 +219,9 @@ impl Sockmap {
         if framing.is_done() {
             return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
         }
-        let mut handed = match self.hand_over(from, to, framing, release, most) {
+        let handed = self.hand_over(from, to, framing, release, most);
+        to.stream.hold_back(false);
+        let mut handed = match handed {
             Ok(handed) => handed,
             Err(end) => return Steered { bytes: 0, released: false, end },
         };

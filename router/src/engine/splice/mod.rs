@@ -222,7 +222,9 @@ impl Splice {
         if framing.is_done() {
             return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
         }
-        let mut pair = match self.hand_over(from, to, framing, release, most) {
+        let handed = self.hand_over(from, to, framing, release, most);
+        to.stream.hold_back(false);
+        let mut pair = match handed {
             Ok(pair) => pair,
             Err(reason) => {
                 return Steered { bytes: 0, released: false, end: SteerEnd::Declined(reason) };

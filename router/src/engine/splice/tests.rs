@@ -13,6 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::{
+    engine::{Carrier, testing::always_quicker},
     kernel::splice::Options,
     net::{Stream, socket},
 };
@@ -233,6 +234,16 @@ fn a_dropped_future_resets_both_and_leaves_the_counter() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }
         assert_eq!(programs.in_use(), 0, "connections that were reset leave nothing behind");
+    });
+}
+
+#[test]
+fn a_source_that_is_always_quicker_is_handed_over() {
+    with_engine(|engine| async move {
+        let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
+        let carrier = Carrier::Splice(engine);
+        always_quicker(&carrier, (&mut b, &mut instance), (&mut a, &mut client)).await;
+        always_quicker(&carrier, (&mut a, &mut client), (&mut b, &mut instance)).await;
     });
 }
 

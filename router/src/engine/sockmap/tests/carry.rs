@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use super::*;
+use crate::engine::{Carrier, testing::always_quicker};
 
 /// Writes `bytes` in random pieces, with pauses of other tasks' work between.
 async fn write_in_pieces(stream: &mut TcpStream, rng: &mut fastrand::Rng, bytes: &[u8]) {
@@ -74,6 +75,16 @@ fn a_body_is_carried_to_its_end_by_the_kernel_alone() {
         let mut got = [0; 5];
         target.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"reply");
+    });
+}
+
+#[test]
+fn a_source_that_is_always_quicker_is_handed_over() {
+    with_engine(Settings::default(), |engine| async move {
+        let (mut from, mut source) = connection().await;
+        let (mut to, mut target) = connection().await;
+        let carrier = Carrier::Sockmap(engine);
+        always_quicker(&carrier, (&mut from, &mut source), (&mut to, &mut target)).await;
     });
 }
 
