@@ -53,7 +53,7 @@ impl Setup {
             .set("admin", "127.0.0.1:0")
             .set("threads", 1)
             .set("engine.mode", engine.name())
-            .set("engine.xdp", engine == Engine::SpliceXdp)
+            .set("engine.xdp", if engine == Engine::SpliceXdp { "on" } else { "off" })
             .set("engine.steer_from_bytes", 0)
             .set("engine.steer_from_reads", 0)
             .set("health.active", false)

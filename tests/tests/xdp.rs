@@ -1,7 +1,7 @@
 //! The splice engine's program in drivers: what it forwards, and what it leaves to the other programs.
 
 use tests::{
-    Engine, Gateway, Network, Peer, Setup, Topology, Upstream, chunked,
+    Engine, Gateway, Network, Peer, Setup, Topology, Upstream, chunked, eventually,
     message::{CHUNKED_HEAD, chat, chunked_request, response},
     payload,
 };
@@ -149,6 +149,63 @@ fn nothing_goes_where_nothing_is_taken() {
     network.instance.set_receive_offload(&network.instance_link.1, false);
     pair.upload(&payload::bytes(3, 100_000));
     gateway.expect_carried("request");
+}
+
+/// A cable that is pulled and another one that is plugged in.
+#[test]
+fn an_interface_that_comes_later_forwards_too() {
+    if !Engine::SpliceXdp.available() {
+        return;
+    }
+    let Some(network) = Network::new(false) else { return };
+    network.allow_xdp();
+    let entered = network.enter().unwrap();
+    let network = entered.network().unwrap();
+    let upstream = Upstream::manual();
+    let gateway =
+        Setup::single(Engine::SpliceXdp, &upstream).set("timeouts.pool_idle", "60s").start();
+    let native = || gateway.metric("atalho_xdp_interfaces", &[("state", "native")]);
+    assert_eq!(native(), 2.0);
+    let mut pair = Pair::open(&gateway, &upstream);
+    network.gateway.ip(&["link", "del", &network.client_link.1]);
+    eventually("one interface is left", || native() == 1.0);
+    let addresses = ("10.98.1.1/24", "10.98.1.2/24");
+    let (there, here) = network.client.join(&network.gateway, addresses.0, addresses.1);
+    network.client.xdp_peer(&there);
+    network.client.ip(&["route", "replace", "default", "via", "10.98.1.2"]);
+    gateway.expect_line(&[&here, "splicing its packets in the driver"]);
+    pair.client = gateway.connect();
+    for round in 0..2 {
+        let before = forwarded(&gateway);
+        pair.sized(&payload::bytes(round, 1_000_000));
+        pair.upload(&payload::bytes(round, 1_000_000));
+        let packets = forwarded(&gateway) - before;
+        assert!(packets > 600.0, "{packets}");
+    }
+    assert_eq!(native(), 2.0);
+}
+
+/// Asked for or not, and whether it works, is told.
+#[test]
+fn where_it_is_off_says_so() {
+    if !Engine::SpliceXdp.available() {
+        return;
+    }
+    let Some(network) = Network::new(false) else { return };
+    network.allow_xdp();
+    let _entered = network.enter().unwrap();
+    let upstream = Upstream::manual();
+    for (setting, reason, interfaces) in
+        [("on", "ok", 2.0), ("auto", "disabled", 0.0), ("off", "disabled", 0.0)]
+    {
+        let gateway = Setup::single(Engine::Splice, &upstream).set("engine.xdp", setting).start();
+        let labels = [("engine", "xdp"), ("reason", reason)];
+        let works = f64::from(u8::from(reason == "ok"));
+        assert_eq!(gateway.metric("atalho_engine_available", &labels), works, "{setting}");
+        let native = gateway.metric("atalho_xdp_interfaces", &[("state", "native")]);
+        assert_eq!(native, interfaces, "{setting}");
+        assert_eq!(forwarded(&gateway), 0.0, "the self-test's frames do not count");
+    }
 }
 
 /// One hook, two programs.

@@ -44,7 +44,9 @@ impl Hosts {
     /// Makes them, and takes this thread, and those that it starts, to the client's.
     ///
     /// `plain`: client and server send packets as they are on a wire, each of the size of one and with its
-    /// checksum complete, and take what XDP redirects to them.
+    /// checksum complete, and take what XDP redirects to them. What a link has no room for waits, as in front
+    /// of a network card: a veth without a queue loses what its other end has no room for, which is 256
+    /// packets where an XDP program takes them.
     ///
     /// # Errors
     /// When the system refuses: this takes root.
@@ -74,6 +76,10 @@ impl Hosts {
         if plain {
             client.plain_packets(&["gateway", "server"])?;
             server.plain_packets(&["gateway", "client"])?;
+            for (host, link) in [(client, "gateway"), (server, "gateway")] {
+                let queue = ["qdisc", "replace", "dev", link, "root", "pfifo", "limit", "100000"];
+                run("tc", &[&["-n", &*host.name], &queue[..]].concat())?;
+            }
         }
         let mut forward = gateway.command("sh");
         let status = forward.args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]).status()?;
@@ -162,7 +168,12 @@ impl Drop for Host {
 }
 
 fn ip(args: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("ip").args(args).status().context("the `ip` command")?;
-    ensure!(status.success(), "`ip {}` failed", args.join(" "));
+    run("ip", args)
+}
+
+fn run(command: &str, args: &[&str]) -> anyhow::Result<()> {
+    let status = Command::new(command).args(args).status();
+    let status = status.with_context(|| format!("the `{command}` command"))?;
+    ensure!(status.success(), "`{command} {}` failed", args.join(" "));
     Ok(())
 }

@@ -138,7 +138,7 @@ impl Target {
             Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
             Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0\nsteer_from_reads = 0",
             Self::SpliceXdp => {
-                "mode = \"splice\"\nxdp = true\nsteer_from_bytes = 0\nsteer_from_reads = 0"
+                "mode = \"splice\"\nxdp = \"on\"\nsteer_from_bytes = 0\nsteer_from_reads = 0"
             }
             Self::Auto => "mode = \"auto\"",
             _ => "mode = \"userspace\"",

@@ -10,7 +10,7 @@ use crate::{
     engine::selftest,
     kernel::{
         Kernel, Options as KernelOptions,
-        splice::{self, Programs, Way},
+        splice::{self, Drivers, Programs, Way},
     },
 };
 
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub(super) struct Options {
     /// Fail unless this engine works.
-    #[arg(long, value_name = "ENGINE", value_parser = ["userspace", "sockmap", "splice"])]
+    #[arg(long, value_name = "ENGINE", value_parser = ["userspace", "sockmap", "splice", "xdp"])]
     require: Option<String>,
     /// Splice a health request to each instance of this configuration as well, over the real
     /// interfaces.
@@ -41,7 +41,8 @@ struct Tried {
 pub(super) fn doctor(options: &Options) -> anyhow::Result<ExitCode> {
     let config = options.config.as_deref().map(config::load).transpose()?;
     let mut paths = Vec::new();
-    let engines = [userspace(), sockmap(), splice(config.as_ref(), &mut paths)];
+    let [splice, xdp] = splice(config.as_ref(), &mut paths);
+    let engines = [userspace(), sockmap(), splice, xdp];
     let mut report = report(&engines, &host::findings());
     if !paths.is_empty() {
         report += "splice, by interface and instance\n";
@@ -67,9 +68,16 @@ fn sockmap() -> Tried {
     Tried { name: "sockmap", result }
 }
 
-/// Adds what is to be said of interfaces and instances to `paths`.
-fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> Tried {
-    let loaded = Programs::load(&splice::Options::default()).map_err(|error| error.to_string());
+/// The engine, and its program in drivers, which is put on none of them here. Adds what is to be said of
+/// interfaces and instances to `paths`.
+fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> [Tried; 2] {
+    let options = splice::Options { xdp: Drivers::All, ..splice::Options::default() };
+    let loaded = Programs::load(&options).map_err(|error| error.to_string());
+    let xdp = loaded.as_ref().map_err(String::clone).and_then(|programs| {
+        programs.has_xdp()?;
+        let took = selftest::splice_xdp(programs).map_err(|error| error.to_string())?;
+        Ok(format!("forwarded test frames, in {:.1} ms", took.as_secs_f64() * 1e3))
+    });
     let result = loaded.and_then(|programs| {
         for name in programs.attached() {
             let how = match programs.way() {
@@ -78,6 +86,9 @@ fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> Tried {
             };
             paths.push(Finding { good: true, name: name.into(), said: how.to_owned() });
         }
+        for (name, good, said) in programs.drivers() {
+            paths.push(Finding { good, name: name.into(), said });
+        }
         for (name, why) in programs.skipped() {
             paths.push(Finding { good: false, name: name.into(), said: why });
         }
@@ -85,7 +96,7 @@ fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> Tried {
         paths.extend(config.into_iter().flat_map(|config| instances(config, &programs)));
         Ok(format!("{}; on {}", carried(took), programs.attached().join(", ")))
     });
-    Tried { name: "splice", result }
+    [Tried { name: "splice", result }, Tried { name: "xdp", result: xdp }]
 }
 
 /// Splices a request to each instance.

@@ -65,8 +65,8 @@ impl Config {
 pub struct Engine {
     /// Which engine carries bodies.
     pub mode: EngineMode,
-    /// Whether `splice` forwards packets before they become socket buffers, where a driver can.
-    pub xdp: bool,
+    /// Where `splice` forwards packets before they become socket buffers.
+    pub xdp: XdpMode,
     /// Remaining body bytes from which a body is handed to the kernel.
     pub steer_from_bytes: u64,
     /// Reads of a body of unknown length after which it is spliced.
@@ -98,6 +98,17 @@ impl EngineMode {
             Self::Userspace => "userspace",
         }
     }
+}
+
+/// Whether network drivers forward packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// Those on which it was measured to be better.
+    Auto,
+    /// All that can.
+    On,
+    /// None.
+    Off,
 }
 
 /// `[limits]`

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use super::{
     Config, ConfigError, EndpointConfig, Engine, EngineMode, Guard, GuardMode, Health,
     InstanceConfig, Limits, Log, LogFormat, LogLevel, Pool, Scrape, Timeouts, VariantConfig,
+    XdpMode,
     section::{Document, Section},
     value::duration_text,
 };
@@ -122,7 +123,8 @@ fn engine(s: &Section<'_, '_>) -> Engine {
     let modes = [EngineMode::Auto, EngineMode::Sockmap, EngineMode::Splice, EngineMode::Userspace];
     Engine {
         mode: s.choice("mode", &modes.map(|mode| (mode.as_str(), mode))),
-        xdp: s.bool("xdp"),
+        xdp: s
+            .choice("xdp", &[("auto", XdpMode::Auto), ("on", XdpMode::On), ("off", XdpMode::Off)]),
         steer_from_bytes: s.size("steer_from_bytes"),
         steer_from_reads: s.integer("steer_from_reads"),
         backlog_bytes: s.size("backlog_bytes"),

@@ -155,11 +155,14 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         path: "engine.xdp",
-        kind: Kind::Bool,
-        default: Some("false"),
+        kind: Kind::Choice(&["auto", "on", "off"]),
+        default: Some(r#""auto""#),
         live: false,
-        about: "Whether `splice` forwards packets in network drivers that have native XDP, before the \
-                kernel makes socket buffers of them. New, and not yet for production.",
+        about: "Whether `splice` forwards packets in network drivers as well (native XDP), before the \
+                kernel makes socket buffers of them. `on`: in all drivers that can, if it passes a \
+                self-test. `auto`: only in those on which it was measured to be better whatever the \
+                traffic, which is none so far: not on veth, and no network card has been measured. \
+                `atalho doctor` tells what the interfaces of this host could do.",
     },
     Setting {
         path: "engine.steer_from_bytes",

@@ -5,12 +5,19 @@
 
 use std::{
     future::poll_fn,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
-use router_ebpf::framing::Framing;
+use router_ebpf::{
+    framing::Framing,
+    splice::{
+        timestamps::Timestamps,
+        translate::{self, Action, Packet, flag},
+    },
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -148,7 +155,7 @@ async fn instance_steps(
         socket::connect(&[instance], LIMIT, engine.window()).await.map_err(failed("connecting"))?,
     );
     engine.register(&mut to, true);
-    let local = if instance.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
+    let local = if instance.is_ipv6() { V6 } else { V4 };
     let (mut from, mut client) =
         accepted(local, engine.window(), SEGMENT).await.map_err(failed("opening a connection"))?;
     engine.register(&mut from, false);
@@ -205,10 +212,44 @@ async fn answer(conn: &mut Conn) -> Result<u16, String> {
     }
 }
 
+/// As [`splice`], for the program in drivers: it is given frames, as loopback has no driver. Nothing is sent
+/// by it.
+///
+/// # Errors
+/// The first step that went wrong.
+pub fn splice_xdp(programs: &Arc<Programs>) -> Result<Duration, Failure> {
+    programs.allow_loopback(true).map_err(failed("allowing loopback"))?;
+    let steps = async {
+        let watch = HangupWatch::new().map_err(failed("event loop"))?;
+        let worker = MAX_WORKERS as u32 - 1;
+        let settings = splice::Settings::default();
+        let engine = Splice::new(Arc::clone(programs), watch.clone(), worker, settings)
+            .map_err(failed("queue of events"))?;
+        let engine = Carrier::Splice(engine);
+        tokio::task::spawn_local(watch.drive());
+        tokio::task::spawn_local(engine.clone().drive());
+        for (local, step) in [(V4, "frames of IPv4"), (V6, "frames of IPv6")] {
+            if local == V6 && TcpListener::bind(V6).await.is_err() {
+                continue;
+            }
+            for length in [Some(1_000), None] {
+                let name = |reason: String| Failure { step, reason };
+                let mut pair = Pair::open_known(&engine, local).await.map_err(name)?;
+                pair.forward_frames(&engine, programs, length).await.map_err(name)?;
+            }
+        }
+        Ok(())
+    };
+    let result = within_limit(steps);
+    let undone = programs.allow_loopback(false).map_err(failed("leaving loopback alone"));
+    programs.forget_closed();
+    result.and_then(|took| undone.map(|()| took))
+}
+
 async fn splice_steps(engine: &Carrier) -> Result<(), Failure> {
     let name = |step| move |reason: String| Failure { step, reason };
     let mut pair =
-        Pair::open_known(engine).await.map_err(name("opening connections on loopback"))?;
+        Pair::open_known(engine, V4).await.map_err(name("opening connections on loopback"))?;
     let payload = payload(40_000);
     let chunks = chunked(&payload, 777);
     // Twice: the second time, the numbers have moved already.
@@ -277,16 +318,16 @@ struct Pair {
 
 impl Pair {
     async fn open() -> Result<Self, String> {
-        let (from, source) = connection().await.map_err(|error| error.to_string())?;
-        let (to, target) = connection().await.map_err(|error| error.to_string())?;
+        let (from, source) = connection(V4).await.map_err(|error| error.to_string())?;
+        let (to, target) = connection(V4).await.map_err(|error| error.to_string())?;
         Ok(Self { from, to, source, target })
     }
 
     /// Connections that an engine knows from their first packet on.
-    async fn open_known(engine: &Carrier) -> Result<Self, String> {
+    async fn open_known(engine: &Carrier, local: &str) -> Result<Self, String> {
         let opened = async {
-            let (mut from, source) = opened_connection(engine.window()).await?;
-            let (mut to, target) = connection().await?;
+            let (mut from, source) = opened_connection(local, engine.window()).await?;
+            let (mut to, target) = connection(local).await?;
             engine.register(&mut from, true);
             engine.register(&mut to, false);
             Ok::<_, std::io::Error>(Self { from, to, source, target })
@@ -350,6 +391,98 @@ impl Pair {
         let (steered, got) = tokio::join!(steering, far);
         expect(&steered, SteerEnd::Ended, body.len() as u64)?;
         compare(&got.map_err(|error| error.to_string())?, body)
+    }
+
+    /// Frames as of the source and of the target are forwarded as the core says, and what is for the other
+    /// programs is left alone. The connections are of no use afterwards: nothing was sent.
+    async fn forward_frames(
+        &mut self,
+        engine: &Carrier,
+        programs: &Programs,
+        length: Option<u64>,
+    ) -> Result<(), String> {
+        let index = self.from.splice.as_ref().ok_or("no entry")?.index();
+        let from = ends(&self.source, &self.from)?;
+        let to = ends(&self.target, &self.to)?;
+        let Self { from: near_source, to: near_target, source, target } = self;
+        let mut framing = length.map_or_else(Framing::chunked, Framing::length);
+        let mut steering = std::pin::pin!(engine.steer_at_most(
+            near_source,
+            near_target,
+            &mut framing,
+            None,
+            IDLE,
+            false,
+            u64::MAX,
+        ));
+        if let Poll::Ready(steered) = poll_fn(|cx| Poll::Ready(steering.as_mut().poll(cx))).await {
+            return Err(format!("not handed over: {:?}", steered.end));
+        }
+        // The first bytes go the other programs' way, and tell both ends' Ethernet addresses.
+        let first: &[u8] = if length.is_some() { &[b'x'; 100] } else { b"64\r\n" };
+        source.write_all(first).await.map_err(|error| error.to_string())?;
+        target.read_exact(&mut vec![0; first.len()]).await.map_err(|error| error.to_string())?;
+        let pair = || programs.entry(index).pair();
+        while pair().splice.acked != first.len() as u64 || pair().receiver.asks != 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+
+        let payload = payload(100);
+        let before = pair();
+        let stamps = |value: u32, echo: u32| Some(Timestamps { value, echo });
+        let data = Packet {
+            seq: before.splice.h.wrapping_add(first.len() as u32),
+            ack: before.source.next,
+            len: payload.len() as u32,
+            window: 1_000,
+            flags: flag::ACK | flag::PSH,
+            timestamps: stamps(before.source.ts_peer.wrapping_add(7), before.source.ts_last),
+            ..Packet::default()
+        };
+        let mut expected = before;
+        // A chunk of 100 bytes has begun.
+        expected.splice.parsed += u64::from(data.len);
+        let Action::Forward(out) = translate::ingress_from_source(&mut expected, &data).action
+        else {
+            return Err("the core does not forward it".to_owned());
+        };
+        let (redirected, got) =
+            programs.run_xdp(&frame(from, &data, &payload)).map_err(|error| error.to_string())?;
+        if !redirected {
+            return Err("data is not forwarded".to_owned());
+        }
+        compare(&got, &frame(swapped(to), &out, &payload))?;
+
+        let before = pair();
+        let answer = Packet {
+            seq: before.receiver.own_ack,
+            ack: out.seq.wrapping_add(out.len),
+            window: 1_000,
+            flags: flag::ACK,
+            timestamps: stamps(before.receiver.ts_peer.wrapping_add(7), before.receiver.ts_last),
+            ..Packet::default()
+        };
+        let mut expected = before;
+        let Action::Forward(out) = translate::ingress_from_receiver(&mut expected, &answer).action
+        else {
+            return Err("the core does not forward the acknowledgement".to_owned());
+        };
+        let (redirected, got) =
+            programs.run_xdp(&frame(to, &answer, &[])).map_err(|error| error.to_string())?;
+        if !redirected {
+            return Err("an acknowledgement is not forwarded".to_owned());
+        }
+        compare(&got, &frame(swapped(from), &out, &[]))?;
+
+        // Behind the end there is no body, and a FIN is for the socket.
+        let last =
+            Packet { seq: data.seq.wrapping_add(data.len), flags: flag::ACK | flag::FIN, ..data };
+        let sent = frame(from, &last, &payload);
+        let (redirected, got) = programs.run_xdp(&sent).map_err(|error| error.to_string())?;
+        if redirected {
+            return Err("a FIN is forwarded".to_owned());
+        }
+        compare(&got, &sent)
     }
 
     /// The last packet of a body holds the start of the next message: user space gets all of it.
@@ -474,8 +607,12 @@ impl Pair {
     }
 }
 
-async fn connection() -> std::io::Result<(Conn, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// Loopback.
+const V4: &str = "127.0.0.1:0";
+const V6: &str = "[::1]:0";
+
+async fn connection(local: &str) -> std::io::Result<(Conn, TcpStream)> {
+    let listener = TcpListener::bind(local).await?;
     let far = TcpStream::connect(listener.local_addr()?).await?;
     far.set_nodelay(true)?;
     let (near, _) = listener.accept().await?;
@@ -501,12 +638,78 @@ async fn accepted(
 }
 
 /// A connection that this side opened.
-async fn opened_connection(window: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+async fn opened_connection(local: &str, window: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
+    let listener = TcpListener::bind(local).await?;
     let near = socket::connect(&[listener.local_addr()?], LIMIT, window).await?;
     let (far, _) = listener.accept().await?;
     far.set_nodelay(true)?;
     Ok((Conn::new(near), far))
+}
+
+/// Where packets come from that a far end sends, and where they go to.
+type Ends = (SocketAddr, SocketAddr);
+
+fn ends(far: &TcpStream, near: &Conn) -> Result<Ends, String> {
+    let ends = far.local_addr().and_then(|far| Ok((far, near.stream.local_addr()?)));
+    ends.map_err(|error| error.to_string())
+}
+
+const fn swapped((from, to): Ends) -> Ends {
+    (to, from)
+}
+
+/// A segment on loopback, where there are no Ethernet addresses.
+fn frame((from, to): Ends, packet: &Packet, payload: &[u8]) -> Vec<u8> {
+    const HEADER: usize = 32;
+    let mut tcp = Vec::with_capacity(HEADER + payload.len());
+    tcp.extend(from.port().to_be_bytes());
+    tcp.extend(to.port().to_be_bytes());
+    tcp.extend(packet.seq.to_be_bytes());
+    tcp.extend(packet.ack.to_be_bytes());
+    tcp.extend([(HEADER as u8 / 4) << 4, packet.flags]);
+    tcp.extend(packet.window.to_be_bytes());
+    tcp.extend([0; 4]);
+    let stamps = packet.timestamps.unwrap_or(Timestamps { value: 0, echo: 0 });
+    tcp.extend([1, 1, 8, 10]);
+    tcp.extend(stamps.value.to_be_bytes());
+    tcp.extend(stamps.echo.to_be_bytes());
+    tcp.extend(payload);
+    let length = tcp.len() as u16;
+    let (kind, mut ip, addresses) = match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let start =
+                [[0x45, 0].as_slice(), &(length + 20).to_be_bytes(), &[0, 0, 0x40, 0, 64, 6, 0, 0]];
+            (0x0800_u16, start.concat(), [from.octets(), to.octets()].concat())
+        }
+        (from, to) => {
+            let octets = |address: IpAddr| match address {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                IpAddr::V6(v6) => v6.octets(),
+            };
+            let start = [[0x60, 0, 0, 0].as_slice(), &length.to_be_bytes(), &[6, 64]];
+            (0x86dd, start.concat(), [octets(from), octets(to)].concat())
+        }
+    };
+    ip.extend(&addresses);
+    if kind == 0x0800 {
+        let checksum = checksum(&[&ip]);
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let checksum = checksum(&[&addresses, &[0, 6], &length.to_be_bytes(), &tcp]);
+    tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+    [[0; 12].as_slice(), &kind.to_be_bytes(), &ip, &tcp].concat()
+}
+
+/// The checksum of the Internet (RFC 1071); all parts but the last must have an even length.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let mut sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| u32::from(*low)))
+        .sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
 }
 
 /// Reads until the connection's input holds `length` bytes.
@@ -578,6 +781,28 @@ mod tests {
             Err(error) => {
                 assert!(std::env::var_os("CI").is_none(), "{error}");
                 println!("skipped: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn splice_passes_in_drivers_where_the_programs_load() {
+        use crate::kernel::splice::{Drivers, Options};
+        let options =
+            Options { connections: 64, counters: 16, xdp: Drivers::All, ..Options::default() };
+        match Programs::load(&options)
+            .map(|programs| (programs.has_xdp() == Ok(true)).then_some(programs))
+        {
+            Ok(Some(programs)) => {
+                for _ in 0..5 {
+                    let took = splice_xdp(&programs).expect("it works");
+                    println!("took {took:?}");
+                    assert_eq!(programs.in_use(), 0);
+                }
+            }
+            other => {
+                assert!(std::env::var_os("CI").is_none(), "{other:?}");
+                println!("skipped: {other:?}");
             }
         }
     }

@@ -6,10 +6,10 @@ use anyhow::bail;
 
 use super::{Loaded, selftest};
 use crate::{
-    config::{Config, EngineMode},
+    config::{Config, EngineMode, XdpMode},
     kernel::{
         Kernel, LoadError, Options,
-        splice::{self, Programs, Way},
+        splice::{self, Drivers, Programs, Way},
     },
     metrics::Metrics,
 };
@@ -67,7 +67,11 @@ fn sockmap() -> Tried {
 fn splice(config: &Config, metrics: &Metrics) -> Tried {
     let guarded = config.guard.interfaces.clone();
     let options = splice::Options {
-        xdp: config.engine.xdp,
+        xdp: match config.engine.xdp {
+            XdpMode::Auto => Drivers::Measured,
+            XdpMode::On => Drivers::All,
+            XdpMode::Off => Drivers::None,
+        },
         guarded,
         way: way(),
         ..splice::Options::default()
@@ -78,22 +82,36 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
     for (interface, why) in programs.skipped() {
         tracing::warn!(interface, why, "packets of this interface are not spliced");
     }
-    tracing::info!(
-        interfaces = programs.attached().join(" "),
-        native = programs.with_xdp().join(" "),
-        "splicing packets"
-    );
-    for (interface, why) in programs.without_xdp() {
-        tracing::warn!(interface, why, "packets of this interface are spliced without XDP");
-    }
-    metrics.xdp_interfaces(programs.with_xdp().len(), programs.without_xdp().len());
+    tracing::info!(interfaces = programs.attached().join(" "), "splicing packets");
+    metrics.engine("xdp").available(xdp(&programs));
     let counted = Arc::downgrade(&programs);
     metrics.on_render(move |metrics| {
         if let Some(programs) = counted.upgrade() {
             metrics.xdp_packets(programs.forwarded_by_xdp());
+            let (native, fallback) = programs.xdp_interfaces();
+            metrics.xdp_interfaces(native, fallback);
         }
     });
     Ok(Loaded::Splice(programs))
+}
+
+/// Splices in drivers as well, where that is asked for and passes its self-test. An error is a name for
+/// metrics.
+fn xdp(programs: &Arc<Programs>) -> Result<(), &'static str> {
+    let (reason, why) = match programs.has_xdp() {
+        Ok(false) => return Err("disabled"),
+        Err(why) => ("refused", why.to_owned()),
+        Ok(true) => match selftest::splice_xdp(programs) {
+            Ok(took) => {
+                tracing::debug!(?took, "splicing in drivers passed its self-test");
+                super::splice::log_drivers(programs.start_xdp());
+                return Ok(());
+            }
+            Err(failure) => ("self_test_failed", failure.to_string()),
+        },
+    };
+    tracing::warn!(reason = %why, "splicing without XDP: it does not work here");
+    Err(reason)
 }
 
 /// Has the splice engine's programs attached as kernels before Linux 6.6 do, for tests.

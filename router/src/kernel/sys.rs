@@ -183,6 +183,41 @@ pub(super) fn attach_tcx(program: &impl AsFd, interface: u32, hook: Hook) -> io:
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Attaches an XDP program to an interface, in its driver, until the descriptor is closed.
+pub(super) fn attach_xdp(program: &impl AsFd, interface: u32) -> io::Result<OwnedFd> {
+    const BPF_XDP: u32 = 37;
+    const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+    let mut attributes = LinkCreate {
+        program: program.as_fd().as_raw_fd() as u32,
+        interface,
+        attach_type: BPF_XDP,
+        flags: XDP_FLAGS_DRV_MODE,
+        relative: 0,
+        _pad: 0,
+        revision: 0,
+    };
+    let fd = bpf(BPF_LINK_CREATE, &mut attributes)?;
+    // SAFETY: a fresh descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Runs an XDP program once on a frame. Returns its result, and what the frame has become.
+pub(super) fn test_run_frame(program: &impl AsFd, frame: &[u8]) -> io::Result<(u32, Vec<u8>)> {
+    let mut out = vec![0; frame.len() + 64];
+    let mut attributes = TestRun {
+        program: program.as_fd().as_raw_fd() as u32,
+        data_size_in: frame.len() as u32,
+        data_in: frame.as_ptr() as u64,
+        data_size_out: out.len() as u32,
+        data_out: out.as_mut_ptr() as u64,
+        repeat: 1,
+        ..TestRun::default()
+    };
+    bpf(BPF_PROG_TEST_RUN, &mut attributes)?;
+    out.truncate(attributes.data_size_out as usize);
+    Ok((attributes.result, out))
+}
+
 /// Makes a ring buffer of `bytes`, a power of two and of whole pages.
 pub(super) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
     let mut attributes = Create {

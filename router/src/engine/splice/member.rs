@@ -79,7 +79,7 @@ impl Member {
         }))
     }
 
-    pub(super) fn index(&self) -> u32 {
+    pub(in crate::engine) fn index(&self) -> u32 {
         self.index
     }
 

@@ -162,6 +162,7 @@ impl Splice {
                 for (interface, why) in changes.left_out {
                     tracing::warn!(interface, why, "packets of this interface are not spliced");
                 }
+                log_drivers(changes.drivers);
                 while news.readable().await?.try_io(|news| news.get_ref().take()).is_err() {}
             }
         };
@@ -357,6 +358,18 @@ impl Inner {
             watch.poll_broken(cx)
         } else {
             watch.poll(cx).map(|_| ())
+        }
+    }
+}
+
+/// Says on which interfaces packets are forwarded in drivers from now on.
+pub(super) fn log_drivers(news: Vec<(String, Result<(), String>)>) {
+    for (interface, on) in news {
+        match on {
+            Ok(()) => tracing::info!(interface, "splicing its packets in the driver"),
+            Err(why) => {
+                tracing::warn!(interface, why, "packets of this interface are spliced without XDP");
+            }
         }
     }
 }

@@ -157,6 +157,12 @@ impl Entry {
         unsafe { (*self.0.as_ptr()).pair.splice.framing }
     }
 
+    /// The pair, of a source that nobody sends packets of meanwhile.
+    pub(crate) fn pair(&self) -> Pair {
+        // SAFETY: any bytes are valid.
+        unsafe { (*self.0.as_ptr()).pair }
+    }
+
     /// Takes the ticket back. False when a program has released the counter.
     pub(crate) fn take_ticket(&self) -> bool {
         self.ticket().swap(0, SeqCst) != 0

@@ -110,13 +110,6 @@ pub(super) fn all() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// The names of those that get the programs.
-pub(super) fn fit() -> io::Result<Vec<String>> {
-    let all = all()?;
-    let fit = all.iter().filter(|one| one.unfit(&all).is_none());
-    Ok(fit.map(|one| one.name.clone()).collect())
-}
-
 /// Tells that interfaces have changed: readable then.
 #[derive(Debug)]
 pub(crate) struct News(Socket);

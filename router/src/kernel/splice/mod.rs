@@ -30,12 +30,15 @@ use router_ebpf::{
     splice::layout::{self, Command, Flow, ask, flag},
 };
 
-pub use self::places::Way;
-use self::places::{Changes, Places};
 pub(crate) use self::{
     entry::Entry,
     interfaces::News,
     socket::{Info, acknowledge_now, widen},
+};
+pub use self::{places::Way, xdp::Drivers};
+use self::{
+    places::{Changes, Places},
+    xdp::Xdp,
 };
 use super::{
     LoadError, QUEUE,
@@ -62,8 +65,8 @@ pub struct Options {
     pub connections: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
-    /// Whether packets are forwarded before they become socket buffers, where a driver can.
-    pub xdp: bool,
+    /// Where packets are forwarded before they become socket buffers, once [`Programs::start_xdp`] says so.
+    pub xdp: Drivers,
     /// Interfaces whose XDP program will be the guard's, which goes on with
     /// [`Programs::xdp_program`].
     pub guarded: Vec<String>,
@@ -73,7 +76,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 65_536, counters: 8_192, xdp: false, guarded: Vec::new(), way: None }
+        Self {
+            connections: 65_536,
+            counters: 8_192,
+            xdp: Drivers::None,
+            guarded: Vec::new(),
+            way: None,
+        }
     }
 }
 
@@ -89,9 +98,8 @@ pub struct Programs {
     used: Directions,
     /// Entries of closed connections, by when they are looked at again.
     closed: Mutex<Closed>,
-    xdp: Option<xdp::Attached>,
-    /// Interfaces without XDP where it was wanted, and why.
-    without_xdp: Vec<(String, String)>,
+    /// The program in drivers, if it is wanted and the kernel takes it.
+    xdp: Option<Result<Xdp, String>>,
     places: Places,
 }
 
@@ -121,11 +129,6 @@ impl Programs {
         let [snd_wnd, mss_clamp, ecn_flags] = offsets()?;
         // Other gateways on this host have other marks. The lowest ten bits tell packets apart.
         let mark = fastrand::u32(1..1 << 22) << 10;
-        let fit = interfaces::fit().map_err(LoadError::refused("listing interfaces"))?;
-        let mut without_xdp = Vec::new();
-        let mut with_xdp = fit.clone();
-        // Loopback has none.
-        with_xdp.retain(|name| options.xdp && netdev::driver(name).is_ok());
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("FLOWS", options.connections)
             .map_max_entries("CONNS", options.connections)
@@ -133,7 +136,7 @@ impl Programs {
             .override_global("MARK", &mark, true)
             .override_global("SND_WND_OFFSET", &snd_wnd, true)
             .override_global("MSS_CLAMP_OFFSET", &mss_clamp, true)
-            .override_global("XDP", &u32::from(!with_xdp.is_empty()), true)
+            .override_global("XDP", &u32::from(options.xdp.any()), true)
             .override_global("ECN_FLAGS_OFFSET", &ecn_flags, true)
             .load(object)
             .map_err(|error| refused_load(&error))?;
@@ -146,18 +149,8 @@ impl Programs {
             let program = classifier(&mut ebpf, name)?;
             program.load().map_err(|error| refused("loading the program", &error))?;
         }
-        let mut xdp = None;
-        if !with_xdp.is_empty() {
-            match xdp::Attached::new(&mut ebpf, &fit, &with_xdp, &options.guarded) {
-                Ok(on) => {
-                    without_xdp.extend_from_slice(&on.skipped);
-                    xdp = Some(on);
-                }
-                Err(why) => {
-                    without_xdp.extend(with_xdp.into_iter().map(|name| (name, why.clone())));
-                }
-            }
-        }
+        let xdp = options.xdp;
+        let xdp = xdp.any().then(|| Xdp::load(&mut ebpf, xdp, &options.guarded));
         let command = places::program(&mut ebpf, "atalho_splice_command")
             .map_err(LoadError::refused("duplicating a program's descriptor"))?;
         let fd = |name: &'static str| -> Result<OwnedFd, LoadError> {
@@ -195,7 +188,6 @@ impl Programs {
             used: Directions::new(options.connections),
             closed: Mutex::default(),
             xdp,
-            without_xdp,
             places,
         }))
     }
@@ -233,28 +225,72 @@ impl Programs {
 
     /// Puts the programs on interfaces that have come.
     pub(crate) fn refresh(&self) -> io::Result<Changes> {
-        self.places.refresh()
+        let mut changes = self.places.refresh()?;
+        if let Some(xdp) = self.xdp() {
+            changes.drivers = xdp.refresh(&self.places.by_number());
+        }
+        Ok(changes)
     }
 
-    /// The interfaces that forward packets before they become socket buffers.
-    pub fn with_xdp(&self) -> &[String] {
-        self.xdp.as_ref().map_or(&[], |xdp| &xdp.interfaces)
+    fn xdp(&self) -> Option<&Xdp> {
+        self.xdp.as_ref().and_then(|xdp| xdp.as_ref().ok())
     }
 
-    /// Those that do not, and why.
-    pub fn without_xdp(&self) -> &[(String, String)] {
-        &self.without_xdp
+    /// Whether the program in drivers is wanted, and loaded.
+    ///
+    /// # Errors
+    /// Why it could not be loaded.
+    pub fn has_xdp(&self) -> Result<bool, &str> {
+        match &self.xdp {
+            None => Ok(false),
+            Some(Ok(_)) => Ok(true),
+            Some(Err(why)) => Err(why),
+        }
+    }
+
+    /// Forwards packets in the drivers that were asked for, from now on. Returns the interfaces that do,
+    /// and those that refuse, with why.
+    pub fn start_xdp(&self) -> Vec<(String, Result<(), String>)> {
+        self.xdp().map(|xdp| xdp.start(&self.places.by_number())).unwrap_or_default()
+    }
+
+    /// On how many interfaces that is done, and on how many it is refused.
+    pub fn xdp_interfaces(&self) -> (usize, usize) {
+        self.xdp().map(Xdp::counts).unwrap_or_default()
+    }
+
+    /// What each interface that has a driver could do with XDP, and whether it could forward so.
+    pub fn drivers(&self) -> Vec<(String, bool, String)> {
+        let interfaces = self.places.by_number().into_iter();
+        let described = |(index, name): (u32, String)| {
+            let (good, said) = xdp::describe(index, &name)?;
+            Some((name, good, said))
+        };
+        interfaces.filter_map(described).collect()
+    }
+
+    /// Runs the program in drivers on a frame: whether it redirects it, and what the frame has become.
+    pub(crate) fn run_xdp(&self, frame: &[u8]) -> io::Result<(bool, Vec<u8>)> {
+        const XDP_REDIRECT: u32 = 4;
+        let xdp = self.xdp().ok_or(io::ErrorKind::NotFound)?;
+        let (action, frame) = xdp.run(frame)?;
+        Ok((action == XDP_REDIRECT, frame))
+    }
+
+    /// Lets frames be redirected to loopback, or no longer: for a self-test.
+    pub(crate) fn allow_loopback(&self, allow: bool) -> io::Result<()> {
+        self.xdp().ok_or(io::ErrorKind::NotFound)?.allow_loopback(allow)
     }
 
     /// The program that the guard is to go on with, if it has an interface on which packets are to be
     /// forwarded so.
     pub fn xdp_program(&self) -> Option<BorrowedFd<'_>> {
-        self.xdp.as_ref().and_then(xdp::Attached::program)
+        self.xdp().and_then(Xdp::program)
     }
 
     /// Packets that were forwarded before they became socket buffers.
     pub fn forwarded_by_xdp(&self) -> u64 {
-        self.xdp.as_ref().map_or(0, xdp::Attached::forwarded)
+        self.xdp().map_or(0, Xdp::forwarded)
     }
 
     /// Connections that the programs know, closed ones included.
@@ -331,7 +367,7 @@ impl Programs {
 
     /// Removes the entries of closed connections whose sockets are gone.
     pub(crate) fn sweep_closed(&self) {
-        if let Some(xdp) = &self.xdp {
+        if let Some(xdp) = self.xdp() {
             xdp.look();
         }
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);

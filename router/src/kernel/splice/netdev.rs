@@ -22,8 +22,30 @@ const FAMILY_NAME: u16 = 2;
 const GET_DEVICE: u8 = 1;
 const INTERFACE: u16 = 1;
 const XDP_FEATURES: u16 = 3;
-/// `NETDEV_XDP_ACT_NDO_XMIT`: frames may be redirected to it.
-const TARGET: u64 = 4;
+
+/// What an interface can do with XDP: bits of `enum netdev_xdp_act`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Features(u64);
+
+impl Features {
+    /// `NETDEV_XDP_ACT_BASIC`: a program decides in the driver.
+    const BASIC: u64 = 1;
+    /// `NETDEV_XDP_ACT_REDIRECT`: it may send frames to other interfaces.
+    const REDIRECT: u64 = 2;
+    /// `NETDEV_XDP_ACT_NDO_XMIT`: others' programs may send frames to it.
+    const TARGET: u64 = 4;
+
+    /// Whether a program in the driver can forward frames.
+    pub(super) const fn forwards(self) -> bool {
+        let both = Self::BASIC | Self::REDIRECT;
+        self.0 & both == both
+    }
+
+    /// Whether frames may be redirected to it now.
+    pub(super) const fn takes_redirected(self) -> bool {
+        self.0 & Self::TARGET != 0
+    }
+}
 
 /// Bytes of the headers in front of attributes.
 const HEADERS: usize = 20;
@@ -51,11 +73,11 @@ impl Netdev {
         Ok(netdev)
     }
 
-    /// Whether frames may be redirected to an interface now.
-    pub(super) fn is_target(&self, index: u32) -> io::Result<bool> {
+    /// What an interface can do now.
+    pub(super) fn features(&self, index: u32) -> io::Result<Features> {
         let features = self.ask(GET_DEVICE, INTERFACE, &index.to_ne_bytes(), XDP_FEATURES)?;
         let features = features.get(..8).and_then(|bytes| bytes.try_into().ok());
-        Ok(u64::from_ne_bytes(features.ok_or(io::ErrorKind::InvalidData)?) & TARGET != 0)
+        Ok(Features(u64::from_ne_bytes(features.ok_or(io::ErrorKind::InvalidData)?)))
     }
 
     /// Sends a request with one attribute, and returns one attribute of the answer.
@@ -152,7 +174,10 @@ mod tests {
     #[test]
     fn loopback_is_no_target() {
         match Netdev::open() {
-            Ok(netdev) => assert!(!netdev.is_target(index("lo").unwrap()).unwrap()),
+            Ok(netdev) => {
+                let features = netdev.features(index("lo").unwrap()).unwrap();
+                assert!(!features.takes_redirected() && !features.forwards());
+            }
             // Before Linux 6.3.
             Err(error) => println!("skipped: {error}"),
         }

@@ -19,6 +19,7 @@ use aya::{
 use super::{
     filters,
     interfaces::{self, Interface},
+    xdp,
 };
 use crate::kernel::{sys, with_sources};
 
@@ -81,6 +82,8 @@ pub(crate) struct Changes {
     pub(crate) went: Vec<String>,
     /// Those that are left out since, and why.
     pub(crate) left_out: Vec<(String, String)>,
+    /// Those whose drivers forward since, or why they do not.
+    pub(crate) drivers: xdp::News,
 }
 
 impl Places {
@@ -202,6 +205,11 @@ impl Places {
     /// The interfaces that have the programs.
     pub(super) fn taken(&self) -> Vec<String> {
         self.state().taken.values().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The same, by number.
+    pub(super) fn by_number(&self) -> BTreeMap<u32, String> {
+        self.state().taken.iter().map(|(index, (name, _))| (*index, name.clone())).collect()
     }
 
     /// The name of one of them.

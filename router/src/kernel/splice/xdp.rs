@@ -1,17 +1,21 @@
 //! The splice engine's program in drivers, where they have it.
+//!
+//! It is loaded first, proven ([`selftest::splice_xdp`](crate::engine::selftest::splice_xdp)), and only then
+//! put on interfaces.
 
 use std::{
+    collections::BTreeMap,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use aya::{
     Ebpf,
     maps::{MapData, PerCpuArray},
-    programs::{self, XdpMode},
+    programs,
 };
-use router_ebpf::splice::layout::XDP_INTERFACES;
 
 use super::{
     netdev::{self, Netdev},
@@ -24,33 +28,91 @@ const LOOK: Duration = Duration::from_secs(2);
 
 const PROGRAM: &str = "atalho_splice_xdp";
 
-/// The program at work.
-pub(super) struct Attached {
-    /// Interfaces that run it.
-    pub(super) interfaces: Vec<String>,
-    /// Those that should and do not, and why.
-    pub(super) skipped: Vec<(String, String)>,
-    /// For the guard to go on with, on the interfaces that it has.
-    program: Option<OwnedFd>,
+/// Drivers on which forwarding so was measured to be better than by `tc`, whatever the traffic. Not so veth:
+/// see docs/splice.md. No network card has been measured.
+const MEASURED: [&str; 0] = [];
+
+/// Where packets are to be forwarded before they become socket buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drivers {
+    /// Nowhere.
+    #[default]
+    None,
+    /// In drivers on which it was measured to be better.
+    Measured,
+    /// In all that can.
+    All,
+}
+
+impl Drivers {
+    /// Whether any interface could be meant.
+    pub(super) const fn any(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Measured => !MEASURED.is_empty(),
+            Self::All => true,
+        }
+    }
+
+    fn contain(self, driver: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Measured => MEASURED.contains(&driver),
+            Self::All => true,
+        }
+    }
+}
+
+/// The loaded program.
+pub(super) struct Xdp {
+    program: OwnedFd,
     forwarded: PerCpuArray<MapData, u64>,
     targets: OwnedFd,
-    watch: Mutex<Watch>,
+    drivers: Drivers,
+    /// Interfaces that have the guard.
+    guarded: Vec<String>,
+    state: Mutex<State>,
 }
 
 /// What interfaces can do changes: another program comes or goes, offloads are turned on or off.
-struct Watch {
+struct State {
     netdev: Netdev,
-    /// Numbers of the interfaces, and whether frames may be redirected there.
-    interfaces: Vec<(u32, bool)>,
+    /// By number.
+    interfaces: BTreeMap<u32, Interface>,
+    /// The program goes on interfaces.
+    started: bool,
+    /// Packets of the self-test.
+    tested: u64,
     next: Instant,
 }
 
-impl Attached {
-    /// Loads the program and puts it on `wanted`, but for those that are `guarded`.
-    pub(super) fn new(
+struct Interface {
+    name: String,
+    runs: Runs,
+    /// Frames may be redirected there.
+    target: bool,
+}
+
+/// Whether an interface runs the program.
+enum Runs {
+    /// It is not meant to.
+    No,
+    /// Until dropped.
+    Yes { _link: OwnedFd },
+    /// Behind the guard.
+    Guarded,
+    /// The kernel or the driver refuses.
+    Refused(String),
+}
+
+/// What [`Xdp::refresh`] found: interfaces that run the program since, or why not.
+pub(crate) type News = Vec<(String, Result<(), String>)>;
+
+impl Xdp {
+    /// Loads the program.
+    pub(super) fn load(
         ebpf: &mut Ebpf,
-        all: &[String],
-        wanted: &[String],
+        drivers: Drivers,
         guarded: &[String],
     ) -> Result<Self, String> {
         let netdev = Netdev::open().map_err(|error| format!("asking for features: {error}"))?;
@@ -63,63 +125,165 @@ impl Attached {
             .and_then(|program| program.try_into().ok())
             .ok_or("the object lacks the program")?;
         program.load().map_err(|error| with_sources(&error))?;
-        let fd = program.fd().and_then(|fd| Ok(fd.as_fd().try_clone_to_owned()?));
-        let fd = fd.map_err(|error| error.to_string())?;
-        let (mut interfaces, mut skipped) = (Vec::new(), Vec::new());
-        for interface in wanted {
-            if guarded.contains(interface) {
+        let program = program.fd().and_then(|fd| Ok(fd.as_fd().try_clone_to_owned()?));
+        let program = program.map_err(|error| error.to_string())?;
+        let state = State {
+            netdev,
+            interfaces: BTreeMap::new(),
+            started: false,
+            tested: 0,
+            next: Instant::now(),
+        };
+        let (guarded, state) = (guarded.to_vec(), Mutex::new(state));
+        Ok(Self { program, forwarded, targets, drivers, guarded, state })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the program once on a frame: its verdict, and what the frame has become.
+    pub(super) fn run(&self, frame: &[u8]) -> io::Result<(u32, Vec<u8>)> {
+        sys::test_run_frame(&self.program, frame)
+    }
+
+    /// Takes loopback for an interface that frames may be redirected to, for the self-test.
+    pub(super) fn allow_loopback(&self, allow: bool) -> io::Result<()> {
+        let index = netdev::index("lo")?;
+        if allow {
+            sys::update(&self.targets, &index, &1u32, Update::Any)
+        } else {
+            sys::delete(&self.targets, &index)
+        }
+    }
+
+    /// Puts the program on interfaces from now on. What has been forwarded so far does not count.
+    pub(super) fn start(&self, interfaces: &BTreeMap<u32, String>) -> News {
+        let tested = self.counted();
+        let mut state = self.state();
+        state.started = true;
+        state.tested = tested;
+        drop(state);
+        self.refresh(interfaces)
+    }
+
+    /// Takes note of the interfaces that have the `tc` programs now, by number.
+    pub(super) fn refresh(&self, interfaces: &BTreeMap<u32, String>) -> News {
+        let mut state = self.state();
+        let mut news = News::new();
+        if !state.started {
+            return news;
+        }
+        state.interfaces.retain(|index, _| {
+            let stays = interfaces.contains_key(index);
+            if !stays {
+                let _ = sys::delete(&self.targets, index);
+            }
+            stays
+        });
+        for (&index, name) in interfaces {
+            if let Some(known) = state.interfaces.get_mut(&index) {
+                known.name.clone_from(name);
                 continue;
             }
-            match program.attach(interface, XdpMode::Driver) {
-                Ok(_) => interfaces.push(interface.clone()),
-                Err(error) => skipped.push((interface.clone(), with_sources(&error))),
+            let runs = self.put_on(index, name);
+            match &runs {
+                Runs::Yes { .. } => news.push((name.clone(), Ok(()))),
+                Runs::Refused(why) => news.push((name.clone(), Err(why.clone()))),
+                Runs::No | Runs::Guarded => {}
             }
+            let interface = Interface { name: name.clone(), runs, target: false };
+            state.interfaces.insert(index, interface);
+            state.next = Instant::now();
         }
-        let chained = wanted.iter().any(|interface| guarded.contains(interface));
-        let numbers = all.iter().filter_map(|name| netdev::index(name).ok());
-        let numbers = numbers.take(XDP_INTERFACES as usize).map(|index| (index, false)).collect();
-        let watch = Watch { netdev, interfaces: numbers, next: Instant::now() };
-        let attached = Self {
-            interfaces,
-            skipped,
-            program: chained.then_some(fd),
-            forwarded,
-            targets,
-            watch: Mutex::new(watch),
+        drop(state);
+        self.look();
+        news
+    }
+
+    fn put_on(&self, index: u32, name: &str) -> Runs {
+        // Loopback has none.
+        let Ok(driver) = netdev::driver(name) else { return Runs::No };
+        if !self.drivers.contain(&driver) {
+            return Runs::No;
+        }
+        if self.guarded.iter().any(|guarded| guarded == name) {
+            return Runs::Guarded;
+        }
+        match sys::attach_xdp(&self.program, index) {
+            Ok(link) => Runs::Yes { _link: link },
+            Err(error) => Runs::Refused(error.to_string()),
+        }
+    }
+
+    /// The interfaces that run the program, but for the guard's, and those that should.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        let count = |which: fn(&Runs) -> bool| {
+            state.interfaces.values().filter(|interface| which(&interface.runs)).count()
         };
-        attached.look();
-        Ok(attached)
+        (
+            count(|runs| matches!(runs, Runs::Yes { .. })),
+            count(|runs| matches!(runs, Runs::Refused(_))),
+        )
     }
 
     /// The program, if the guard is to go on with it.
     pub(super) fn program(&self) -> Option<BorrowedFd<'_>> {
-        self.program.as_ref().map(AsFd::as_fd)
+        let state = self.state();
+        let guarded = state.interfaces.values().any(|one| matches!(one.runs, Runs::Guarded));
+        guarded.then(|| self.program.as_fd())
     }
 
     /// Packets forwarded.
     pub(super) fn forwarded(&self) -> u64 {
+        self.counted().saturating_sub(self.state().tested)
+    }
+
+    fn counted(&self) -> u64 {
         self.forwarded.get(&0, 0).map_or(0, |counts| counts.iter().sum())
     }
 
     /// Looks where frames may be redirected to now.
     pub(super) fn look(&self) {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let now = Instant::now();
-        if watch.next > now {
+        if state.next > now || !state.started {
             return;
         }
-        watch.next = now + LOOK;
-        let Watch { netdev, interfaces, .. } = &mut *watch;
-        for (index, is) in interfaces {
-            let can = netdev.is_target(*index).unwrap_or(false);
-            if can != *is {
+        state.next = now + LOOK;
+        let State { netdev, interfaces, .. } = &mut *state;
+        for (index, interface) in interfaces {
+            let can = netdev.features(*index).is_ok_and(|features| features.takes_redirected());
+            if can != interface.target {
                 let done = if can {
                     sys::update(&self.targets, index, &1u32, Update::Any)
                 } else {
                     sys::delete(&self.targets, index)
                 };
-                *is = if done.is_ok() { can } else { *is };
+                interface.target = if done.is_ok() { can } else { interface.target };
             }
         }
     }
+}
+
+/// What an interface could do, for people: `None` when it has no driver.
+pub(super) fn describe(index: u32, name: &str) -> Option<(bool, String)> {
+    let driver = netdev::driver(name).ok()?;
+    let features = match Netdev::open().and_then(|netdev| netdev.features(index)) {
+        Ok(features) => features,
+        Err(error) => {
+            return Some((false, format!("XDP ({driver}): asking for features: {error}")));
+        }
+    };
+    let good = features.forwards();
+    let how = match (good, features.takes_redirected()) {
+        (true, true) => "forwards frames, and takes them",
+        (true, false) => "forwards frames, and takes none now",
+        (false, true) => "takes frames only",
+        (false, false) => "has no native XDP that forwards",
+    };
+    let auto =
+        if MEASURED.contains(&&*driver) { "" } else { "; not measured: `auto` leaves it out" };
+    Some((good, format!("XDP ({driver}): {how}{auto}")))
 }
