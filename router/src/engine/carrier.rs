@@ -31,12 +31,11 @@ impl Loaded {
         }
     }
 
-    /// The most bytes that the peer of a new connection on loopback may have under way, if the engine
-    /// needs a limit.
-    pub const fn window(&self) -> Option<u32> {
+    /// The most bytes of a segment of a new connection, if the engine needs a limit.
+    pub const fn segment(&self) -> Option<u32> {
         match self {
             Self::Sockmap(_) => None,
-            Self::Splice(_) => Some(splice::WINDOW),
+            Self::Splice(_) => Some(splice::SEGMENT),
         }
     }
 }
@@ -101,11 +100,11 @@ impl Carrier {
         }
     }
 
-    /// See [`Loaded::window`].
-    pub const fn window(&self) -> Option<u32> {
+    /// See [`Loaded::segment`].
+    pub const fn segment(&self) -> Option<u32> {
         match self {
             Self::Sockmap(_) => None,
-            Self::Splice(_) => Some(splice::WINDOW),
+            Self::Splice(_) => Some(splice::SEGMENT),
         }
     }
 

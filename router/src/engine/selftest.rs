@@ -152,12 +152,14 @@ async fn instance_steps(
 ) -> Result<(u16, String), Failure> {
     let engine = Carrier::Splice(engine);
     let mut to = Conn::new(
-        socket::connect(&[instance], LIMIT, engine.window()).await.map_err(failed("connecting"))?,
+        socket::connect(&[instance], LIMIT, engine.segment())
+            .await
+            .map_err(failed("connecting"))?,
     );
     engine.register(&mut to, true);
     let local = if instance.is_ipv6() { V6 } else { V4 };
     let (mut from, mut client) =
-        accepted(local, engine.window(), SEGMENT).await.map_err(failed("opening a connection"))?;
+        accepted(local, Some(SEGMENT)).await.map_err(failed("opening a connection"))?;
     engine.register(&mut from, false);
     // The sockets first, so that the programs know where both stand.
     let first = async {
@@ -326,8 +328,8 @@ impl Pair {
     /// Connections that an engine knows from their first packet on.
     async fn open_known(engine: &Carrier, local: &str) -> Result<Self, String> {
         let opened = async {
-            let (mut from, source) = opened_connection(local, engine.window()).await?;
-            let (mut to, target) = connection(local).await?;
+            let (mut from, source) = opened_connection(local, engine.segment()).await?;
+            let (mut to, target) = accepted(local, engine.segment()).await?;
             engine.register(&mut from, true);
             engine.register(&mut to, false);
             Ok::<_, std::io::Error>(Self { from, to, source, target })
@@ -622,14 +624,9 @@ async fn connection(local: &str) -> std::io::Result<(Conn, TcpStream)> {
 /// A connection that this side accepted, as one of a client is.
 ///
 /// `segment` is the most bytes of a segment; loopback's own are longer than a link's.
-async fn accepted(
-    local: &str,
-    window: Option<u32>,
-    segment: u32,
-) -> std::io::Result<(Conn, TcpStream)> {
+async fn accepted(local: &str, segment: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
     let address = local.parse().map_err(std::io::Error::other)?;
-    let listener = socket::listen(address, window)?;
-    socket2::SockRef::from(&listener).set_tcp_mss(segment)?;
+    let listener = socket::listen(address, segment)?;
     let listener = TcpListener::from_std(listener)?;
     let far = TcpStream::connect(listener.local_addr()?).await?;
     far.set_nodelay(true)?;
@@ -638,9 +635,12 @@ async fn accepted(
 }
 
 /// A connection that this side opened.
-async fn opened_connection(local: &str, window: Option<u32>) -> std::io::Result<(Conn, TcpStream)> {
+async fn opened_connection(
+    local: &str,
+    segment: Option<u32>,
+) -> std::io::Result<(Conn, TcpStream)> {
     let listener = TcpListener::bind(local).await?;
-    let near = socket::connect(&[listener.local_addr()?], LIMIT, window).await?;
+    let near = socket::connect(&[listener.local_addr()?], LIMIT, segment).await?;
     let (far, _) = listener.accept().await?;
     far.set_nodelay(true)?;
     Ok((Conn::new(near), far))

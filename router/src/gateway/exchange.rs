@@ -236,10 +236,10 @@ impl<'a> Exchange<'a> {
             return Ok((conn, true));
         }
         let addresses = instance.addresses();
-        let window = self.worker.carrier.as_ref().and_then(Carrier::window);
+        let segment = self.worker.carrier.as_ref().and_then(Carrier::segment);
         let connected = tokio::select! {
             biased;
-            connected = socket::connect(&addresses, config.timeouts.connect, window) => connected,
+            connected = socket::connect(&addresses, config.timeouts.connect, segment) => connected,
             () = self.client_gone() => return Err(Attempt::Stop(Stop::ClientGone)),
         };
         match connected {

@@ -16,11 +16,11 @@ pub(super) struct Bound {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// Binds all addresses for all threads, or none. `window` is that of [`socket::listen`].
+/// Binds all addresses for all threads, or none. `segment` is that of [`socket::listen`].
 pub(super) fn bind(
     addresses: &[SocketAddr],
     threads: usize,
-    window: Option<u32>,
+    segment: Option<u32>,
 ) -> anyhow::Result<Bound> {
     let mut bound = Bound {
         per_thread: (0..threads).map(|_| Vec::new()).collect(),
@@ -34,7 +34,7 @@ pub(super) fn bind(
         })?;
         let mut actual = address;
         for listeners in &mut bound.per_thread {
-            let listener = socket::listen(actual, window)
+            let listener = socket::listen(actual, segment)
                 .with_context(|| format!("cannot listen on {address}"))?;
             actual = listener.local_addr().context("a listener has no address")?;
             listeners.push(listener);

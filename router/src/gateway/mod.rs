@@ -64,7 +64,8 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     };
     let config = Arc::new(config);
     let fleet = Fleet::build(&config, None, &counters, &metrics)?;
-    let bound = listeners::bind(&config.listen, threads, loaded.as_ref().and_then(Loaded::window))?;
+    let bound =
+        listeners::bind(&config.listen, threads, loaded.as_ref().and_then(Loaded::segment))?;
     let admin = match config.admin {
         Some(address) => Some(
             std::net::TcpListener::bind(address)

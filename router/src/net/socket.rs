@@ -25,12 +25,12 @@ pub const KEEPALIVE: Duration = Duration::from_secs(45);
 const SEND_BUFFER: usize = 512 * 1024;
 
 /// Opens one of several listeners that share `address` by SO_REUSEPORT: each worker thread has its
-/// own, and the kernel spreads connections over them. On loopback, `window` limits how many bytes a
-/// client may have under way.
+/// own, and the kernel spreads connections over them. `segment` is the most bytes of a segment, both ways,
+/// where the interface would take more.
 ///
 /// # Errors
 /// When the address is not ours, or another program has it.
-pub fn listen(address: SocketAddr, window: Option<u32>) -> io::Result<TcpListener> {
+pub fn listen(address: SocketAddr, segment: Option<u32>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` serves IPv4 as well, on every distribution, whatever its default.
@@ -41,10 +41,8 @@ pub fn listen(address: SocketAddr, window: Option<u32>) -> io::Result<TcpListene
     socket.set_nonblocking(true)?;
     // Inherited by the connections.
     socket.set_send_buffer_size(SEND_BUFFER)?;
-    if let Some(window) = window
-        && address.ip().is_loopback()
-    {
-        clamp_window(&socket, window)?;
+    if let Some(segment) = segment {
+        socket.set_tcp_mss(segment)?;
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -66,19 +64,16 @@ pub fn probe_free(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A non-blocking socket whose connection to `address` has begun. On loopback, `window` limits how many
-/// bytes the peer may have under way.
+/// A non-blocking socket whose connection to `address` has begun. `segment` is that of [`listen`].
 ///
 /// # Errors
 /// When the system has no socket left, or no route.
-pub fn start_connect(address: SocketAddr, window: Option<u32>) -> io::Result<TcpStream> {
+pub fn start_connect(address: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
-    if let Some(window) = window
-        && address.ip().is_loopback()
-    {
-        clamp_window(&socket, window)?;
+    if let Some(segment) = segment {
+        socket.set_tcp_mss(segment)?;
     }
     match socket.connect(&address.into()) {
         Ok(()) => {}
@@ -96,12 +91,12 @@ pub fn start_connect(address: SocketAddr, window: Option<u32>) -> io::Result<Tcp
 pub async fn connect(
     addresses: &[SocketAddr],
     limit: Duration,
-    window: Option<u32>,
+    segment: Option<u32>,
 ) -> io::Result<Stream> {
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address is known");
     for &address in addresses {
         let attempt = async {
-            let socket = start_connect(address, window)?;
+            let socket = start_connect(address, segment)?;
             keepalive(&socket, KEEPALIVE)?;
             let stream = Stream::new(socket)?;
             stream.connected().await?;
@@ -114,22 +109,6 @@ pub async fn connect(
         }
     }
     Err(last)
-}
-
-/// Limits how many bytes the peer may have under way, below what the receive buffer would allow.
-fn clamp_window(socket: &Socket, bytes: u32) -> io::Result<()> {
-    let bytes = bytes as libc::c_int;
-    // SAFETY: the value has the length that the call is told.
-    let rc = unsafe {
-        libc::setsockopt(
-            std::os::fd::AsRawFd::as_raw_fd(socket),
-            libc::IPPROTO_TCP,
-            libc::TCP_WINDOW_CLAMP,
-            (&raw const bytes).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Finds peers that vanished without a word (a machine without power): the first probe after

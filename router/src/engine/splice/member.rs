@@ -24,8 +24,6 @@ const HEADERS_V6: u32 = 60;
 /// Round-trip times of clients whose requests may have to wait for [`WINDOW`], in microseconds. From farther
 /// away it would be slow.
 const NEAR_US: u32 = 4_000;
-/// Segments that are long, compared with [`WINDOW`], in bytes.
-const JUMBO: u32 = 16 * 1024;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
@@ -60,9 +58,7 @@ impl Member {
     ) -> Option<Box<Self>> {
         let addresses = (conn.stream.local_addr().ok()?, conn.stream.peer_addr().ok()?);
         let info = Info::of(conn.stream.as_fd()).ok()?;
-        // With segments that long, the window was limited when the connection opened, or must not be: half of
-        // what the peer has seen once would be the length of its segments, and acknowledged late.
-        let limited = info.mss <= JUMBO && (connected || info.rtt_us < NEAR_US);
+        let limited = connected || info.rtt_us < NEAR_US;
         let limit = if limited { WINDOW } else { 0 };
         let index = programs.register(addresses, &info, worker, connected, limit).ok()?;
         // Packets until now may have passed before the programs knew the connection.
@@ -135,12 +131,6 @@ impl Member {
         Ok(())
     }
 
-    /// Whether the socket can be opened wider than it announces. One that gets segments nearly as large as what
-    /// it announces, as on loopback, would not acknowledge them at once.
-    pub(super) fn can_widen(&self) -> bool {
-        self.info.mss <= JUMBO
-    }
-
     /// The most that the window fields of the socket's packets can say, in bytes.
     pub(super) fn most_announced(&self) -> u64 {
         u64::from(u16::MAX) << self.info.scale_own
@@ -148,7 +138,7 @@ impl Member {
 
     /// Limits the windows that the socket announces, or no longer.
     pub(super) fn limit(&self, limited: bool) {
-        if self.info.mss <= JUMBO && self.limited.replace(limited) != limited {
+        if self.limited.replace(limited) != limited {
             let length = if limited { u64::from(WINDOW) } else { 0 };
             let source = self.index;
             let command = Command { what: ask::LIMIT, source, length, ..Programs::nothing() };

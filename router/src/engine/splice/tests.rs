@@ -55,7 +55,7 @@ struct Pairs {
 
 impl Pairs {
     async fn open(engine: &Splice) -> Self {
-        let listener = socket::listen("127.0.0.1:0".parse().unwrap(), Some(WINDOW)).unwrap();
+        let listener = socket::listen("127.0.0.1:0".parse().unwrap(), Some(SEGMENT)).unwrap();
         let address = listener.local_addr().unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
         let client = TcpStream::connect(address).await.unwrap();
@@ -64,7 +64,7 @@ impl Pairs {
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut b = Conn::new(socket::connect(&[address], IDLE, Some(WINDOW)).await.unwrap());
+        let mut b = Conn::new(socket::connect(&[address], IDLE, Some(SEGMENT)).await.unwrap());
         let (instance, _) = listener.accept().await.unwrap();
         client.set_nodelay(true).unwrap();
         instance.set_nodelay(true).unwrap();
@@ -234,6 +234,34 @@ fn a_dropped_future_resets_both_and_leaves_the_counter() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }
         assert_eq!(programs.in_use(), 0, "connections that were reset leave nothing behind");
+    });
+}
+
+/// The window that sockets announce must hold two segments, and is no limit while a pair is spliced.
+#[test]
+fn more_than_the_window_is_under_way() {
+    with_engine(|engine| async move {
+        let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
+        let programs = engine.inner.programs.clone();
+        let [receiver, source] = [&a, &b].map(|conn| conn.splice.as_ref().unwrap().index());
+        for index in [receiver, source] {
+            assert!(2 * programs.entry(index).mss() <= WINDOW);
+        }
+        let body = pattern(11, 1 << 20);
+        let mut framing = Framing::length(body.len() as u64);
+        let steering = engine.steer(&mut b, &mut a, &mut framing, None, IDLE, false);
+        let receive = async {
+            while programs.entry(source).forwarded() <= u64::from(WINDOW) {
+                tokio::task::yield_now().await;
+            }
+            let mut got = vec![0; body.len()];
+            client.read_exact(&mut got).await.unwrap();
+            got
+        };
+        let (steered, sent, got) = tokio::join!(steering, instance.write_all(&body), receive);
+        sent.unwrap();
+        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, body.len() as u64));
+        assert!(got == body);
     });
 }
 
