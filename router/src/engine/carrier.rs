@@ -49,6 +49,38 @@ pub struct Settings {
     pub half_closed_targets: bool,
 }
 
+/// What the kernel is to carry, and how far.
+#[derive(Debug)]
+pub struct Steering<'a> {
+    /// Whose peer sends. Everything read from it must have been written to `to` in full.
+    pub from: &'a mut Conn,
+    /// Whose peer receives.
+    pub to: &'a mut Conn,
+    /// Where the body stands; moved on.
+    pub framing: &'a mut Framing,
+    /// How long nothing may move.
+    pub idle: Duration,
+    /// The slot of the in-flight counter that the kernel releases with the last byte.
+    pub release: Option<u32>,
+    /// Whether it also ends when `to` becomes readable, as when a server answers early.
+    pub watch_target: bool,
+    /// Bytes that the kernel may carry, for bodies of unknown length that have a limit. User space gets what
+    /// would exceed it.
+    pub most: u64,
+}
+
+impl<'a> Steering<'a> {
+    /// All of the rest of a body, and no more than that.
+    pub fn new(
+        from: &'a mut Conn,
+        to: &'a mut Conn,
+        framing: &'a mut Framing,
+        idle: Duration,
+    ) -> Self {
+        Self { from, to, framing, idle, release: None, watch_target: false, most: u64::MAX }
+    }
+}
+
 /// One worker thread's access to its kernel engine. Cheap to clone.
 #[derive(Clone)]
 pub enum Carrier {
@@ -108,25 +140,11 @@ impl Carrier {
         }
     }
 
-    /// See [`Sockmap::steer_at_most`] and [`Splice::steer_at_most`].
-    #[expect(clippy::too_many_arguments, reason = "those of the engines")]
-    pub async fn steer_at_most(
-        &self,
-        from: &mut Conn,
-        to: &mut Conn,
-        framing: &mut Framing,
-        release: Option<u32>,
-        idle: Duration,
-        watch_target: bool,
-        most: u64,
-    ) -> Steered {
+    /// See [`Sockmap::steer`] and [`Splice::steer`].
+    pub async fn steer(&self, steering: Steering<'_>) -> Steered {
         match self {
-            Self::Sockmap(engine) => {
-                engine.steer_at_most(from, to, framing, release, idle, watch_target, most).await
-            }
-            Self::Splice(engine) => {
-                engine.steer_at_most(from, to, framing, release, idle, watch_target, most).await
-            }
+            Self::Sockmap(engine) => engine.steer(steering).await,
+            Self::Splice(engine) => engine.steer(steering).await,
         }
     }
 }

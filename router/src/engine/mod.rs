@@ -13,6 +13,6 @@ mod tcp;
 mod testing;
 pub mod userspace;
 
-pub use carrier::{Carrier, Loaded, Settings};
+pub use carrier::{Carrier, Loaded, Settings, Steering};
 pub use policy::{Attempts, Policy};
 pub use userspace::{CarryError, Copier, HandOver, Step};

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    Carrier, Copier, HandOver,
+    Carrier, Copier, HandOver, Steering,
     sockmap::{HandBack, Settings, Sockmap, SteerEnd, Steered},
     splice::{self, Splice},
 };
@@ -173,8 +173,7 @@ async fn instance_steps(
     first.await.map_err(failed("sending a request"))?;
     answer(&mut to).await.map_err(|reason| Failure { step: "the first answer", reason })?;
     let mut framing = Framing::length(request.len() as u64);
-    let most = u64::MAX;
-    let steering = engine.steer_at_most(&mut from, &mut to, &mut framing, None, IDLE, false, most);
+    let steering = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE));
     let (steered, sent) = tokio::join!(steering, client.write_all(request.as_bytes()));
     sent.map_err(failed("sending a request"))?;
     expect(&steered, SteerEnd::Ended, request.len() as u64)
@@ -355,9 +354,7 @@ impl Pair {
     }
 
     async fn steer(&mut self, engine: &Carrier, framing: &mut Framing) -> Steered {
-        engine
-            .steer_at_most(&mut self.from, &mut self.to, framing, None, IDLE, false, u64::MAX)
-            .await
+        engine.steer(Steering::new(&mut self.from, &mut self.to, framing, IDLE)).await
     }
 
     /// A body that user space carries.
@@ -389,7 +386,7 @@ impl Pair {
             }
             Ok::<_, std::io::Error>(got)
         };
-        let steering = engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX);
+        let steering = engine.steer(Steering::new(from, to, &mut framing, IDLE));
         let (steered, got) = tokio::join!(steering, far);
         expect(&steered, SteerEnd::Ended, body.len() as u64)?;
         compare(&got.map_err(|error| error.to_string())?, body)
@@ -408,15 +405,12 @@ impl Pair {
         let to = ends(&self.target, &self.to)?;
         let Self { from: near_source, to: near_target, source, target } = self;
         let mut framing = length.map_or_else(Framing::chunked, Framing::length);
-        let mut steering = std::pin::pin!(engine.steer_at_most(
+        let mut steering = std::pin::pin!(engine.steer(Steering::new(
             near_source,
             near_target,
             &mut framing,
-            None,
-            IDLE,
-            false,
-            u64::MAX,
-        ));
+            IDLE
+        )));
         if let Poll::Ready(steered) = poll_fn(|cx| Poll::Ready(steering.as_mut().poll(cx))).await {
             return Err(format!("not handed over: {:?}", steered.end));
         }
@@ -491,7 +485,7 @@ impl Pair {
     async fn cross(&mut self, engine: &Carrier) -> Result<(), String> {
         let mut framing = Framing::length(4);
         let Self { from, to, source, target } = self;
-        let steering = engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX);
+        let steering = engine.steer(Steering::new(from, to, &mut framing, IDLE));
         let (steered, written) = tokio::join!(steering, source.write_all(b"bodynext"));
         written.map_err(|error| error.to_string())?;
         expect(&steered, SteerEnd::HandedBack(HandBack::Crossed), 0)?;
@@ -534,8 +528,7 @@ impl Pair {
             }
             Ok(())
         };
-        let mut steering =
-            Box::pin(engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX));
+        let mut steering = Box::pin(engine.steer(Steering::new(from, to, &mut framing, IDLE)));
         let mut fill_up = Box::pin(fill_up);
         // It may end early, if what was redirected fits into the target's send queue.
         let mut steered = None;
@@ -583,7 +576,7 @@ impl Pair {
             target.read_exact(&mut got).await?;
             Ok::<_, std::io::Error>(got)
         };
-        let steering = engine.steer_at_most(from, to, &mut framing, None, IDLE, false, u64::MAX);
+        let steering = engine.steer(Steering::new(from, to, &mut framing, IDLE));
         let (steered, got) = tokio::join!(steering, far);
         compare(&got.map_err(|error| error.to_string())?, b"last")?;
         expect(&steered, SteerEnd::SourceClosed, 4)?;

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    Attempts, Carrier, Copier, HandOver, Policy, Step,
+    Attempts, Carrier, Copier, HandOver, Policy, Steering, Step,
     sockmap::{Decline, SteerEnd, Steered},
     tcp,
 };
@@ -46,7 +46,7 @@ pub(super) async fn always_quicker(
             assert_eq!(step, Poll::Ready(Step::Drained));
             assert_eq!(target.try_read(&mut got).unwrap_err().kind(), ErrorKind::WouldBlock);
             let framing = copier.framing_mut();
-            let steering = carrier.steer_at_most(from, to, framing, None, IDLE, false, u64::MAX);
+            let steering = carrier.steer(Steering::new(from, to, framing, IDLE));
             let far = async {
                 target.read_exact(&mut got).await.unwrap();
                 assert_eq!(got, piece);
@@ -67,7 +67,7 @@ pub(super) async fn always_quicker(
         wait(from).await;
         if step.is_ready() {
             let framing = copier.framing_mut();
-            let steering = carrier.steer_at_most(from, to, framing, None, IDLE, false, u64::MAX);
+            let steering = carrier.steer(Steering::new(from, to, framing, IDLE));
             let steered = steering.await;
             assert_eq!(steered.end, SteerEnd::Declined(Decline::Unread));
             attempts.note(&steered.end, &copier, 0);

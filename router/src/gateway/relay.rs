@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, HandOver, Step, sockmap::SteerEnd},
+    engine::{Attempts, CarryError, Copier, HandOver, Steering, Step, sockmap::SteerEnd},
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
@@ -279,7 +279,11 @@ impl<'a> Relay<'a> {
         let most = self.body_limit.saturating_sub(carried);
         let framing = self.sending.copier.framing_mut();
         let steered = carrier
-            .steer_at_most(self.client, &mut self.upstream, framing, None, idle, true, most)
+            .steer(Steering {
+                watch_target: true,
+                most,
+                ..Steering::new(self.client, &mut self.upstream, framing, idle)
+            })
             .await;
         self.sending.copier.touch();
         self.account(Direction::Request, &steered.end, steered.bytes);
@@ -398,7 +402,10 @@ impl<'a> Relay<'a> {
         let slot = ticket.as_ref().map(Ticket::counter_slot);
         let framing = response.framing_mut();
         let steered = carrier
-            .steer_at_most(&mut self.upstream, self.client, framing, slot, idle, false, u64::MAX)
+            .steer(Steering {
+                release: slot,
+                ..Steering::new(&mut self.upstream, self.client, framing, idle)
+            })
             .await;
         if steered.released
             && let Some(ticket) = ticket.take()

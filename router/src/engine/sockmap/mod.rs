@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 
 pub use self::member::Membership;
 use self::member::NoSource;
-use super::{events::Events, tcp};
+use super::{Steering, events::Events, tcp};
 use crate::{
     kernel::{Body, Direction, Kernel, Report},
     net::{Conn, HangupWatch, Side, Watched},
@@ -179,43 +179,12 @@ impl Sockmap {
         self.inner.events.drive().await
     }
 
-    /// Lets the kernel carry bytes from `from` to `to` until the body ends or something else happens.
-    ///
-    /// Everything read from `from` must have been written to `to` in full. `release` is the slot of
-    /// the in-flight counter that the kernel releases with the last byte. `idle` limits how long
-    /// nothing may move. With `watch_target`, it also ends when `to` becomes readable (a server that
-    /// answers early).
+    /// Lets the kernel carry bytes until the body ends or something else happens.
     ///
     /// Dropping the future leaves all consistent, provided that both connections are dropped next:
     /// an in-flight counter is then the caller's in every case.
-    pub async fn steer(
-        &self,
-        from: &mut Conn,
-        to: &mut Conn,
-        framing: &mut Framing,
-        release: Option<u32>,
-        idle: Duration,
-        watch_target: bool,
-    ) -> Steered {
-        self.steer_at_most(from, to, framing, release, idle, watch_target, u64::MAX).await
-    }
-
-    /// As [`Sockmap::steer`], for a body of which the kernel may carry `most` bytes: for those of
-    /// unknown length that have a limit. User space gets what would exceed it.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one more than `steer`, for the one caller that has a limit"
-    )]
-    pub async fn steer_at_most(
-        &self,
-        from: &mut Conn,
-        to: &mut Conn,
-        framing: &mut Framing,
-        release: Option<u32>,
-        idle: Duration,
-        watch_target: bool,
-        most: u64,
-    ) -> Steered {
+    pub async fn steer(&self, steering: Steering<'_>) -> Steered {
+        let Steering { from, to, framing, idle, release, watch_target, most } = steering;
         if framing.is_done() {
             return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
         }

@@ -34,6 +34,7 @@ use tokio::{
 
 pub use self::member::Member;
 use super::{
+    Steering,
     events::Events,
     sockmap::{Decline, HandBack, SteerEnd, Steered},
     tcp,
@@ -191,38 +192,13 @@ impl Splice {
         }
     }
 
-    /// Lets the kernel carry bytes from `from` to `to` until the body ends or something else happens.
+    /// Lets the kernel carry bytes until the body ends or something else happens.
     ///
     /// As [`Sockmap::steer`](super::sockmap::Sockmap::steer). The in-flight counter is released with
     /// the last byte; the future ends when the target has acknowledged all, because the two sockets
     /// may not be used before.
-    pub async fn steer(
-        &self,
-        from: &mut Conn,
-        to: &mut Conn,
-        framing: &mut Framing,
-        release: Option<u32>,
-        idle: Duration,
-        watch_target: bool,
-    ) -> Steered {
-        self.steer_at_most(from, to, framing, release, idle, watch_target, u64::MAX).await
-    }
-
-    /// As [`Splice::steer`], for a body of which the kernel may carry `most` bytes.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one more than `steer`, for the one caller that has a limit"
-    )]
-    pub async fn steer_at_most(
-        &self,
-        from: &mut Conn,
-        to: &mut Conn,
-        framing: &mut Framing,
-        release: Option<u32>,
-        idle: Duration,
-        watch_target: bool,
-        most: u64,
-    ) -> Steered {
+    pub async fn steer(&self, steering: Steering<'_>) -> Steered {
+        let Steering { from, to, framing, idle, release, watch_target, most } = steering;
         if framing.is_done() {
             return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
         }

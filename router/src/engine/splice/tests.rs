@@ -120,7 +120,7 @@ async fn relay(engine: &Splice, from: &mut Conn, to: &mut Conn, mut framing: Fra
     let mut carried = 0;
     while !framing.is_done() {
         if from.input.is_empty() {
-            let steered = engine.steer(from, to, &mut framing, None, IDLE, false).await;
+            let steered = engine.steer(Steering::new(from, to, &mut framing, IDLE)).await;
             carried += steered.bytes;
             match steered.end {
                 SteerEnd::Ended => break,
@@ -188,7 +188,8 @@ fn the_counter_is_released_with_the_last_byte() {
         programs.counter(5).store(1, SeqCst);
         let Pairs { a, client, b, instance } = &mut pairs;
         let mut framing = Framing::length(10);
-        let steering = engine.steer(b, a, &mut framing, Some(5), IDLE, false);
+        let steering =
+            engine.steer(Steering { release: Some(5), ..Steering::new(b, a, &mut framing, IDLE) });
         let far = async {
             instance.write_all(b"0123456789").await.unwrap();
             let mut got = [0; 10];
@@ -212,8 +213,10 @@ fn a_dropped_future_resets_both_and_leaves_the_counter() {
         programs.counter(6).store(1, SeqCst);
         let mut framing = Framing::length(1000);
         {
-            let mut steering =
-                Box::pin(engine.steer(&mut b, &mut a, &mut framing, Some(6), IDLE, false));
+            let mut steering = Box::pin(engine.steer(Steering {
+                release: Some(6),
+                ..Steering::new(&mut b, &mut a, &mut framing, IDLE)
+            }));
             let far = async {
                 instance.write_all(b"some").await.unwrap();
                 let mut got = [0; 4];
@@ -249,7 +252,7 @@ fn more_than_the_window_is_under_way() {
         }
         let body = pattern(11, 1 << 20);
         let mut framing = Framing::length(body.len() as u64);
-        let steering = engine.steer(&mut b, &mut a, &mut framing, None, IDLE, false);
+        let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
         let receive = async {
             while programs.entry(source).forwarded() <= u64::from(WINDOW) {
                 tokio::task::yield_now().await;
@@ -282,7 +285,7 @@ fn hang_ups_of_either_side_are_seen() {
         let Pairs { mut a, client, mut b, mut instance } = Pairs::open(&engine).await;
         let mut framing = Framing::length(1000);
         instance.write_all(b"some").await.unwrap();
-        let steering = engine.steer(&mut b, &mut a, &mut framing, None, IDLE, false);
+        let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
         let (steered, ()) = tokio::join!(steering, async { drop(client) });
         assert!(matches!(steered.end, SteerEnd::TargetGone | SteerEnd::Declined(Decline::Unread)));
         drop((a, b));
@@ -290,7 +293,7 @@ fn hang_ups_of_either_side_are_seen() {
         // The source is reset.
         let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
         let mut framing = Framing::length(1000);
-        let steering = engine.steer(&mut b, &mut a, &mut framing, None, IDLE, false);
+        let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
         let far = async {
             instance.write_all(b"some").await.unwrap();
             let mut got = [0; 4];

@@ -62,7 +62,7 @@ fn a_body_is_carried_to_its_end_by_the_kernel_alone() {
                 pass_in_parts(&mut source, &mut target, &body, 1_777).await;
                 (source, target)
             });
-            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
             assert_eq!(steered, Steered { bytes: length, released: false, end: SteerEnd::Ended });
             assert!(framing.is_done());
             (source, target) = far.await.unwrap();

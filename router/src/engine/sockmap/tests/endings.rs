@@ -49,7 +49,7 @@ fn a_body_until_close_ends_with_the_sources_fin() {
                 }
             });
             let mut framing = Framing::until_close();
-            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
             assert_eq!(steered.end, SteerEnd::SourceClosed);
             assert_eq!(steered.bytes, 50_000);
             let (got, mut target) = far.await.unwrap();
@@ -76,7 +76,7 @@ fn a_fin_before_the_end_is_reported_after_all_bytes_went_out() {
                 }
             });
             let mut framing = Framing::length(10_001);
-            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
             assert_eq!(steered.end, SteerEnd::SourceClosed);
             assert_eq!(framing.remaining, 1);
             far.await.unwrap();
@@ -103,7 +103,7 @@ fn a_reset_source_is_noticed_at_once() {
             }
         });
         let mut framing = Framing::length(100);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!(steered.end, SteerEnd::SourceBroken);
         assert_eq!(steered.bytes, 4);
         assert!(far.await.unwrap().0.elapsed() < Duration::from_millis(50));
@@ -136,7 +136,12 @@ fn a_target_that_takes_all_and_closes_has_had_all() {
             }
         });
         let mut framing = Framing::length(LEN as u64);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, true).await;
+        let steered = engine
+            .steer(Steering {
+                watch_target: true,
+                ..Steering::new(&mut from, &mut to, &mut framing, IDLE)
+            })
+            .await;
         assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, LEN as u64));
         assert!(far.await.unwrap().0 == pattern(1, LEN));
     });
@@ -164,7 +169,7 @@ fn a_target_that_leaves_is_noticed_at_once() {
                 }
             });
             let mut framing = Framing::length(100);
-            let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
             assert_eq!(steered.end, SteerEnd::TargetGone);
             let (left, mut source) = far.await.unwrap();
             assert!(left.elapsed() < Duration::from_millis(50));
@@ -195,7 +200,7 @@ fn a_half_closed_target_may_be_sent_to_when_configured() {
             }
         });
         let mut framing = Framing::length(100);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!((steered.end, steered.bytes), (SteerEnd::TargetGone, 4));
         assert!(far.await.unwrap().0.elapsed() < Duration::from_millis(50));
     });
@@ -218,7 +223,12 @@ fn a_target_that_answers_early_interrupts() {
             }
         });
         let mut framing = Framing::length(100);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, true).await;
+        let steered = engine
+            .steer(Steering {
+                watch_target: true,
+                ..Steering::new(&mut from, &mut to, &mut framing, IDLE)
+            })
+            .await;
         assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::TargetReadable));
         assert_eq!((steered.bytes, framing.remaining), (4, 96));
         std::future::poll_fn(|cx| to.poll_fill(cx, 100)).await.unwrap();
@@ -234,7 +244,7 @@ fn closed_connections_are_declined() {
         let (mut to, _target) = connection().await;
         drop(source);
         let mut framing = Framing::length(100);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!(steered.end, SteerEnd::Declined(Decline::NotEstablished));
         let end = std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
         assert_eq!(end, 0, "the FIN is still seen");
@@ -243,7 +253,7 @@ fn closed_connections_are_declined() {
         let (mut to, target) = connection().await;
         drop(target);
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!(steered.end, SteerEnd::Declined(Decline::NotEstablished));
     });
 }
@@ -271,7 +281,7 @@ fn silence_ends_after_the_idle_time() {
         });
         let start = Instant::now();
         let mut framing = Framing::length(100);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, idle, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, idle)).await;
         assert_eq!((steered.end, steered.bytes), (SteerEnd::Idle, 4));
         assert!(start.elapsed() >= idle * 2);
         drop(far.await.unwrap());
@@ -299,7 +309,7 @@ fn packets_that_the_program_was_not_told_of_are_found() {
             assert!(got == body);
             (source, target)
         });
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, 100_000));
         drop(reader.await.unwrap());
     });
@@ -326,7 +336,7 @@ fn a_stalled_target_bounds_what_the_kernel_holds_and_gets_all_in_the_end() {
         let mut ends = Vec::new();
         // Nobody reads: the kernel gives up at its limit, and the drain does not end.
         while ends.last() != Some(&SteerEnd::Idle) {
-            let steered = engine.steer(&mut from, &mut to, &mut framing, None, idle, false).await;
+            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, idle)).await;
             ends.push(steered.end);
             if steered.end == SteerEnd::Declined(Decline::Unread)
                 || matches!(steered.end, SteerEnd::HandedBack(_))
@@ -377,7 +387,7 @@ fn malformed_chunks_come_back_as_they_were() {
             }
         });
         let mut framing = Framing::chunked();
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::Malformed));
         assert_eq!(steered.bytes, 8);
         std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
@@ -398,14 +408,10 @@ fn a_dropped_steering_gives_the_counter_back_to_its_holder() {
             counter.fetch_add(1, SeqCst);
             let mut framing = Framing::length(4);
             {
-                let mut steering = std::pin::pin!(engine.steer(
-                    &mut from,
-                    &mut to,
-                    &mut framing,
-                    Some(63),
-                    IDLE,
-                    false
-                ));
+                let mut steering = std::pin::pin!(engine.steer(Steering {
+                    release: Some(63),
+                    ..Steering::new(&mut from, &mut to, &mut framing, IDLE)
+                }));
                 // Begins, and is not polled again.
                 let first =
                     std::future::poll_fn(|cx| Poll::Ready(steering.as_mut().poll(cx))).await;

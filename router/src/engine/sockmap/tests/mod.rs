@@ -114,8 +114,12 @@ async fn relay(
     let mut released = false;
     while !framing.is_done() {
         if from.input.is_empty() {
-            let steered =
-                engine.steer(from, to, framing, release.filter(|_| !released), IDLE, false).await;
+            let steered = engine
+                .steer(Steering {
+                    release: release.filter(|_| !released),
+                    ..Steering::new(from, to, framing, IDLE)
+                })
+                .await;
             released |= steered.released;
             ends.push(steered.end);
             match steered.end {

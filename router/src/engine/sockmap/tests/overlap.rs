@@ -177,7 +177,7 @@ fn repeated_bytes_are_redirected_once() {
             target
         });
         let mut framing = Framing::length(body.len() as u64);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         let target = far.await.unwrap();
         assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, 60_000));
         drop(target);
@@ -203,7 +203,7 @@ fn repeated_bytes_are_passed_once() {
             }
         });
         let mut framing = Framing::length(10);
-        let steered = engine.steer(&mut from, &mut to, &mut framing, None, IDLE, false).await;
+        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
         assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::Crossed));
         let mut peer = far.await.unwrap();
         peer.data(1_800, &body[1_800..3_000], 0);
