@@ -1,0 +1,85 @@
+//! A target that does not read, under sockmap.
+
+use std::time::Duration;
+
+use router_ebpf::framing::Framing;
+use tokio::io::AsyncReadExt;
+
+use super::{
+    IDLE,
+    connections::fill,
+    data::{compare, expect, payload},
+    pair::Pair,
+};
+use crate::engine::{
+    Carrier, Steering,
+    sockmap::{HandBack, SteerEnd},
+};
+
+impl Pair {
+    /// The kernel stops at the limit of the backlog, and what it holds then arrives.
+    pub(super) async fn stall(&mut self, engine: &Carrier) -> Result<(), String> {
+        // More than both socket buffers and the limit hold.
+        let body = payload(16 * 1024 * 1024);
+        let mut framing = Framing::length(body.len() as u64);
+        let Self { from, to, source, target } = self;
+        // Small buffers keep the step short.
+        let _ = socket2::SockRef::from(&to.stream).set_send_buffer_size(64 * 1024);
+        let _ = socket2::SockRef::from(&from.stream).set_recv_buffer_size(64 * 1024);
+        let _ = socket2::SockRef::from(&*target).set_recv_buffer_size(64 * 1024);
+        let mut sent = 0;
+        // Until the source has no more room: the kernel has stopped taking.
+        let fill_up = async {
+            let mut quiet = 0;
+            while quiet < 4 && sent < body.len() {
+                match source.try_write(&body[sent..]) {
+                    Ok(n) => (sent, quiet) = (sent + n, 0),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        quiet += 1;
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+            if sent == body.len() {
+                return Err("the kernel took 16 MiB for a target that reads nothing".to_owned());
+            }
+            Ok(())
+        };
+        let mut steering = Box::pin(engine.steer(Steering::new(from, to, &mut framing, IDLE)));
+        let mut fill_up = Box::pin(fill_up);
+        // It may end early, if what was redirected fits into the target's send queue.
+        let mut steered = None;
+        let filled = loop {
+            tokio::select! {
+                // The steering begins first.
+                biased;
+                end = &mut steering, if steered.is_none() => steered = Some(end),
+                filled = &mut fill_up => break filled,
+            }
+        };
+        drop(fill_up);
+        filled?;
+        // What the kernel holds arrives once the target reads.
+        let mut got = Vec::new();
+        let mut buffer = vec![0; 64 * 1024];
+        while steered.is_none_or(|steered| (got.len() as u64) < steered.bytes) {
+            tokio::select! {
+                end = &mut steering, if steered.is_none() => steered = Some(end),
+                n = target.read(&mut buffer) => {
+                    got.extend_from_slice(&buffer[..n.map_err(|error| error.to_string())?]);
+                }
+            }
+        }
+        let steered = steered.expect("the loop's condition");
+        drop(steering);
+        expect(&steered, SteerEnd::HandedBack(HandBack::Backlog), steered.bytes)?;
+        compare(&got, &body[..steered.bytes as usize])?;
+        // The rest waits for user space.
+        let rest = &body[got.len()..sent];
+        fill(from, rest.len()).await?;
+        compare(&from.input, rest)?;
+        from.input.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Where the programs load, the engines work.
+
+use super::*;
+use crate::kernel::Options;
+
+#[test]
+fn user_space_works_everywhere() {
+    userspace().expect("the engine works");
+}
+
+#[test]
+fn splice_passes_where_the_programs_load() {
+    use crate::kernel::splice::Options;
+    match Programs::load(&Options { connections: 64, counters: 16, ..Options::default() }) {
+        Ok(programs) => {
+            for _ in 0..5 {
+                let took = splice(&programs).expect("the engine works");
+                println!("took {took:?}");
+                assert_eq!(programs.in_use(), 0);
+            }
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            println!("skipped: {error}");
+        }
+    }
+}
+
+#[test]
+fn splice_passes_in_drivers_where_the_programs_load() {
+    use crate::kernel::splice::{Drivers, Options};
+    let options =
+        Options { connections: 64, counters: 16, xdp: Drivers::All, ..Options::default() };
+    match Programs::load(&options)
+        .map(|programs| (programs.has_xdp() == Ok(true)).then_some(programs))
+    {
+        Ok(Some(programs)) => {
+            for _ in 0..5 {
+                let took = splice_xdp(&programs).expect("it works");
+                println!("took {took:?}");
+                assert_eq!(programs.in_use(), 0);
+            }
+        }
+        other => {
+            assert!(std::env::var_os("CI").is_none(), "{other:?}");
+            println!("skipped: {other:?}");
+        }
+    }
+}
+
+#[test]
+fn passes_where_the_programs_load() {
+    match Kernel::load(&Options { directions: 16, counters: 16 }) {
+        Ok(kernel) => {
+            for _ in 0..5 {
+                let took = sockmap(&kernel).expect("the engine works");
+                println!("took {took:?}");
+            }
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            println!("skipped: {error}");
+        }
+    }
+}
