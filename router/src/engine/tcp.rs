@@ -1,12 +1,16 @@
 //! What the kernel engines ask of a TCP socket.
 
-use std::{io, os::fd::AsRawFd};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+};
+
+use crate::net::TcpInfo;
 
 /// `SIOCOUTQ`: bytes in the send queue, acknowledged ones not counted.
 const SIOCOUTQ: libc::c_ulong = 0x5411;
-/// Offset of `tcpi_bytes_acked` in `struct tcp_info`, in 64-bit words; part of the kernel's interface
-/// since 4.1.
-const BYTES_ACKED: usize = 15;
+/// Offset of `tcpi_bytes_acked` in `struct tcp_info`, in bytes; part of the kernel's interface since 4.1.
+const BYTES_ACKED: usize = 120;
 
 /// Bytes that wait to be read.
 pub(super) fn receive_queue(socket: &impl AsRawFd) -> io::Result<u32> {
@@ -38,7 +42,7 @@ pub(super) fn cookie(socket: &impl AsRawFd) -> io::Result<u64> {
 /// Bytes that the kernel redirected count from when they leave the redirect's own queue: that is how
 /// the engine sees that this queue has drained. No system call gives this number, but it is the sum
 /// of two that do, if the first does not change between them.
-pub(super) fn queued_in_all(socket: &impl AsRawFd) -> io::Result<u64> {
+pub(super) fn queued_in_all(socket: &(impl AsFd + AsRawFd)) -> io::Result<u64> {
     let mut before = acknowledged(socket)?;
     loop {
         let waiting = send_queue(socket)?;
@@ -50,20 +54,8 @@ pub(super) fn queued_in_all(socket: &impl AsRawFd) -> io::Result<u64> {
     }
 }
 
-fn acknowledged(socket: &impl AsRawFd) -> io::Result<u64> {
-    let mut info = [0u64; 32];
-    let mut length = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the buffer has the length that the call is told.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &mut length,
-        )
-    };
-    if rc == 0 { Ok(info[BYTES_ACKED]) } else { Err(io::Error::last_os_error()) }
+fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
+    Ok(TcpInfo::of(socket)?.long(BYTES_ACKED))
 }
 
 /// Bytes in the send queue that are not acknowledged.

@@ -1,8 +1,10 @@
 //! Sockets: non-blocking streams of one worker thread, listeners, and the watch for hang-ups.
 
 mod hangup;
+mod info;
 pub mod socket;
 mod stream;
 
 pub use hangup::{HangupWatch, Side, Watched};
+pub use info::TcpInfo;
 pub use stream::{Conn, SCRATCH, Stream, with_scratch};

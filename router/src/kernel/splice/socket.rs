@@ -5,6 +5,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
+use crate::net::TcpInfo;
+
 /// `tcpi_options` of `struct tcp_info`.
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
@@ -109,23 +111,8 @@ pub(crate) struct Info {
 impl Info {
     /// Asks the socket.
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut info = [0u32; 64];
-        let mut length = size_of_val(&info) as libc::socklen_t;
-        // SAFETY: the buffer has the length that the call is told.
-        let rc = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &mut length,
-            )
-        };
-        if rc != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // The layout is part of the kernel's interface (linux/tcp.h).
-        let [_, options, scales, _] = info[1].to_ne_bytes();
+        let info = TcpInfo::of(&socket)?;
+        let [_, options, scales, _] = info.bytes(4);
         let scaled = options & SCALES != 0;
         Ok(Self {
             timestamps: options & TIMESTAMPS != 0,
@@ -133,11 +120,11 @@ impl Info {
             ecn: options & ECN != 0,
             scale_peer: if scaled { scales & 15 } else { 0 },
             scale_own: if scaled { scales >> 4 } else { 0 },
-            path: info[15],
-            mss: info[21],
-            rtt_us: info[17],
-            sent: info[34],
-            got: info[35],
+            path: info.word(60),
+            mss: info.word(84),
+            rtt_us: info.word(68),
+            sent: info.word(136),
+            got: info.word(140),
         })
     }
 }
@@ -152,22 +139,9 @@ mod tests {
 
     use super::*;
 
+    /// `tcpi_rcv_wnd`.
     fn window(socket: &TcpStream) -> u32 {
-        let mut info = [0u32; 64];
-        let mut length = size_of_val(&info) as libc::socklen_t;
-        // SAFETY: the buffer has the length that the call is told.
-        let rc = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &mut length,
-            )
-        };
-        assert_eq!(rc, 0);
-        // `tcpi_rcv_wnd`.
-        info[58]
+        TcpInfo::of(socket).unwrap().word(232)
     }
 
     #[test]
