@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use router_ebpf::framing::Framing;
-use tokio::io::AsyncReadExt;
+use tokio::{io::AsyncReadExt, net::TcpStream};
 
 use super::{
     IDLE,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::engine::{
     Carrier, Steering,
-    sockmap::{HandBack, SteerEnd},
+    sockmap::{HandBack, SteerEnd, Steered},
 };
 
 impl Pair {
@@ -27,52 +27,39 @@ impl Pair {
         let _ = socket2::SockRef::from(&to.stream).set_send_buffer_size(64 * 1024);
         let _ = socket2::SockRef::from(&from.stream).set_recv_buffer_size(64 * 1024);
         let _ = socket2::SockRef::from(&*target).set_recv_buffer_size(64 * 1024);
-        let mut sent = 0;
-        // Until the source has no more room: the kernel has stopped taking.
-        let fill_up = async {
-            let mut quiet = 0;
-            while quiet < 4 && sent < body.len() {
-                match source.try_write(&body[sent..]) {
-                    Ok(n) => (sent, quiet) = (sent + n, 0),
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                        quiet += 1;
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                    Err(error) => return Err(error.to_string()),
-                }
-            }
-            if sent == body.len() {
-                return Err("the kernel took 16 MiB for a target that reads nothing".to_owned());
-            }
-            Ok(())
-        };
         let mut steering = Box::pin(engine.steer(Steering::new(from, to, &mut framing, IDLE)));
-        let mut fill_up = Box::pin(fill_up);
-        // It may end early, if what was redirected fits into the target's send queue.
         let mut steered = None;
-        let filled = loop {
-            tokio::select! {
-                // The steering begins first.
-                biased;
-                end = &mut steering, if steered.is_none() => steered = Some(end),
-                filled = &mut fill_up => break filled,
-            }
-        };
-        drop(fill_up);
-        filled?;
-        // What the kernel holds arrives once the target reads.
+        let mut sent = 0;
         let mut got = Vec::new();
         let mut buffer = vec![0; 64 * 1024];
-        while steered.is_none_or(|steered| (got.len() as u64) < steered.bytes) {
-            tokio::select! {
-                end = &mut steering, if steered.is_none() => steered = Some(end),
-                n = target.read(&mut buffer) => {
-                    got.extend_from_slice(&buffer[..n.map_err(|error| error.to_string())?]);
+        while steered.is_none() {
+            // It may end early, if what was redirected fits into the target's send queue.
+            let mut filling = Box::pin(fill_up(source, &body, &mut sent));
+            let filled = loop {
+                tokio::select! {
+                    // The steering begins first.
+                    biased;
+                    end = &mut steering, if steered.is_none() => steered = Some(end),
+                    filled = &mut filling => break filled,
+                }
+            };
+            drop(filling);
+            filled?;
+            // What the kernel holds arrives once the target reads. If that is all, the kernel had not come to
+            // its limit yet, on a busy machine: once more.
+            let all =
+                |steered: Option<Steered>| steered.map_or(sent as u64, |steered| steered.bytes);
+            while (got.len() as u64) < all(steered) {
+                tokio::select! {
+                    end = &mut steering, if steered.is_none() => steered = Some(end),
+                    n = target.read(&mut buffer) => {
+                        got.extend_from_slice(&buffer[..n.map_err(|error| error.to_string())?]);
+                    }
                 }
             }
         }
-        let steered = steered.expect("the loop's condition");
         drop(steering);
+        let steered = steered.expect("the loop's condition");
         expect(&steered, SteerEnd::HandedBack(HandBack::Backlog), steered.bytes)?;
         compare(&got, &body[..steered.bytes as usize])?;
         // The rest waits for user space.
@@ -82,4 +69,23 @@ impl Pair {
         from.input.clear();
         Ok(())
     }
+}
+
+/// Sends of `body` what is behind `sent`, until there is no more room: the kernel has stopped taking.
+async fn fill_up(source: &mut TcpStream, body: &[u8], sent: &mut usize) -> Result<(), String> {
+    let mut quiet = 0;
+    while quiet < 4 && *sent < body.len() {
+        match source.try_write(&body[*sent..]) {
+            Ok(n) => (*sent, quiet) = (*sent + n, 0),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                quiet += 1;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    if *sent == body.len() {
+        return Err("the kernel took 16 MiB for a target that reads nothing".to_owned());
+    }
+    Ok(())
 }
