@@ -49,7 +49,12 @@ struct Joined {
     instance: Peer,
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    /// Client, gateway and instance, with the addresses that most tests give them.
+    fn of([client, gateway, instance]: [&'a Namespace; 3]) -> Self {
+        Self { client, gateway, instance, listen: "10.97.1.2", serves: "10.97.2.2" }
+    }
+
     fn start(&self) -> (Gateway, Upstream) {
         self.start_with(|setup| setup)
     }
@@ -83,20 +88,16 @@ impl Place<'_> {
     #[track_caller]
     fn expect_one_way(&self, way: &str) {
         let mut joined = self.join();
-        let metric = |joined: &Joined, name: &str, label: (&str, &str)| {
-            joined.gateway.metric(name, &[("engine", "splice"), label])
-        };
-        let handovers = "atalho_handovers_total";
         for round in 0..20 {
             joined.exchange(round);
-            if metric(&joined, handovers, ("direction", way)) > 0.0 {
+            if joined.handovers(way) > 0.0 {
                 break;
             }
         }
         let other = if way == "request" { "response" } else { "request" };
-        assert!(metric(&joined, handovers, ("direction", way)) > 0.0);
-        assert_eq!(metric(&joined, handovers, ("direction", other)), 0.0);
-        assert!(metric(&joined, "atalho_fallbacks_total", ("reason", "segments")) > 0.0);
+        assert!(joined.handovers(way) > 0.0);
+        assert_eq!(joined.handovers(other), 0.0);
+        assert!(joined.fallbacks("segments") > 0.0);
         joined.gateway.expect_idle();
     }
 
@@ -108,6 +109,18 @@ impl Place<'_> {
 }
 
 impl Joined {
+    /// Bodies of one direction that were spliced.
+    fn handovers(&self, direction: &str) -> f64 {
+        let labels = [("engine", "splice"), ("direction", direction)];
+        self.gateway.metric("atalho_handovers_total", &labels)
+    }
+
+    /// Times that the engine did not splice, or no longer, for one reason.
+    fn fallbacks(&self, reason: &str) -> f64 {
+        let labels = [("engine", "splice"), ("reason", reason)];
+        self.gateway.metric("atalho_fallbacks_total", &labels)
+    }
+
     /// Tokens, bulk and an upload, compared byte by byte.
     #[track_caller]
     fn exchange(&mut self, seed: u64) {
@@ -166,9 +179,7 @@ impl Joined {
     fn expect_refused(&self, reason: &str) {
         let labels = [("engine", "splice")];
         assert_eq!(self.gateway.metric("atalho_handovers_total", &labels), 0.0);
-        let why = [("engine", "splice"), ("reason", reason)];
-        let times = self.gateway.metric("atalho_fallbacks_total", &why);
-        assert!(times > 0.0, "not for {reason}: {}", refusals(&self.gateway));
+        assert!(self.fallbacks(reason) > 0.0, "not for {reason}: {}", refusals(&self.gateway));
         self.gateway.expect_idle();
     }
 }
@@ -304,14 +315,7 @@ fn vlans_on_both_sides() {
     tag(&gateway, &a, 7, "10.97.1.2/24", "");
     tag(&gateway, &b, 8, "10.97.2.1/24", "");
     tag(&instance, &s, 8, "10.97.2.2/24", "");
-    Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
-        listen: "10.97.1.2",
-        serves: "10.97.2.2",
-    }
-    .expect_spliced();
+    Place::of([&client, &gateway, &instance]).expect_spliced();
 }
 
 #[test]
@@ -325,14 +329,7 @@ fn a_vlan_on_one_side_and_the_interface_below_it_on_the_other() {
     tag(&client, &c, 7, "10.97.2.2/24", "");
     tag(&gateway, &a, 7, "10.97.2.1/24", "");
     drop(instance);
-    Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &client,
-        listen: "10.97.1.2",
-        serves: "10.97.2.2",
-    }
-    .expect_spliced();
+    Place::of([&client, &gateway, &client]).expect_spliced();
 }
 
 #[test]
@@ -346,13 +343,7 @@ fn tags_in_the_frame_are_left_to_another_engine() {
     tag(&client, &c, 7, "10.97.1.1/24", "");
     // The interface of the VLAN gets frames, and gives them, with the tag in its place.
     tag(&gateway, &a, 7, "10.97.1.2/24", "reorder_hdr off");
-    let place = Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
-        listen: "10.97.1.2",
-        serves: "10.97.2.2",
-    };
+    let place = Place::of([&client, &gateway, &instance]);
     let mut joined = place.join();
     joined.exchange(0);
     joined.expect_refused("interface");
@@ -373,8 +364,7 @@ fn client_and_instance_behind_one_interface() {
         ));
     }
     for (listen, serves) in [("10.97.1.2", "10.97.1.3"), ("[fd97::2]", "[fd97::3]")] {
-        Place { client: &client, gateway: &gateway, instance: &instance, listen, serves }
-            .expect_spliced();
+        Place { listen, serves, ..Place::of([&client, &gateway, &instance]) }.expect_spliced();
     }
 }
 
@@ -391,11 +381,9 @@ fn containers_behind_a_bridge() {
         host.ip_batch(&format!("addr add 10.97.1.{address}/24 dev {link}\nlink set {link} up\n"));
     }
     Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
         listen: "10.97.1.254",
         serves: "10.97.1.3",
+        ..Place::of([&client, &gateway, &instance])
     }
     .expect_spliced();
 }
@@ -461,7 +449,7 @@ fn on_the_gateways_own_host() {
         (&outside, &gateway, "10.97.1.2"),
         (&outside, &gateway, "127.0.0.1"),
     ] {
-        let place = Place { client, gateway: &gateway, instance, listen: "10.97.1.2", serves };
+        let place = Place { serves, ..Place::of([client, &gateway, instance]) };
         // Segments on loopback are longer than a link takes.
         match (std::ptr::eq(client, &gateway), std::ptr::eq(instance, &gateway)) {
             (true, true) => place.expect_spliced(),
@@ -476,13 +464,7 @@ fn interfaces_without_ethernet_are_left_to_another_engine() {
     let Some([client, gateway, instance]) = three() else { return };
     let _tunnel = Tunnel::between(&client, "10.97.1.1/24", &gateway, "10.97.1.2/24");
     gateway.join(&instance, "10.97.2.1/24", "10.97.2.2/24");
-    let place = Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
-        listen: "10.97.1.2",
-        serves: "10.97.2.2",
-    };
+    let place = Place::of([&client, &gateway, &instance]);
     let mut joined = place.join();
     joined.gateway.expect_line(&["tun7", "no Ethernet header", "not spliced"]);
     joined.exchange(0);
@@ -502,27 +484,14 @@ fn an_interface_that_is_shared_is_left_out() {
          addr add 10.97.1.2/24 dev mac7\nlink set mac7 up\n"
     ));
     gateway.join(&instance, "10.97.2.1/24", "10.97.2.2/24");
-    Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
-        listen: "10.97.1.2",
-        serves: "10.97.2.2",
-    }
-    .expect_spliced();
+    Place::of([&client, &gateway, &instance]).expect_spliced();
 }
 
 #[test]
 fn interfaces_that_come_and_go() {
     let Some([client, gateway, instance]) = three() else { return };
     gateway.join(&instance, "10.97.2.1/24", "10.97.2.2/24");
-    let place = Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
-        listen: "0.0.0.0",
-        serves: "10.97.2.2",
-    };
+    let place = Place { listen: "0.0.0.0", ..Place::of([&client, &gateway, &instance]) };
     let (started, upstream) = place.start();
     let objects = || Objects::of(started.pid()).links;
     let before = objects();
@@ -572,13 +541,7 @@ fn interfaces_that_come_and_go() {
 fn an_interface_that_comes_late_resets_its_peers_when_the_gateway_is_killed() {
     let Some([client, gateway, instance]) = three() else { return };
     gateway.join(&instance, "10.97.2.1/24", "10.97.2.2/24");
-    let place = Place {
-        client: &client,
-        gateway: &gateway,
-        instance: &instance,
-        listen: "0.0.0.0",
-        serves: "10.97.2.2",
-    };
+    let place = Place { listen: "0.0.0.0", ..Place::of([&client, &gateway, &instance]) };
     let (started, upstream) = place.start();
     let (_, link) = client.join(&gateway, "10.97.1.1/24", "10.97.1.2/24");
     started.expect_line(&[&link, "splicing its packets"]);
@@ -624,13 +587,7 @@ impl Row {
     }
 
     fn place(&self) -> Place<'_> {
-        Place {
-            client: &self.client,
-            gateway: &self.gateway,
-            instance: &self.instance,
-            listen: "10.97.1.2",
-            serves: "10.97.2.2",
-        }
+        Place::of([&self.client, &self.gateway, &self.instance])
     }
 
     /// Sets something on all three hosts.
@@ -833,20 +790,15 @@ fn ecn_where_both_sides_know_it() {
             joined.expect_spliced();
             continue;
         }
-        let handovers = |joined: &Joined, direction| {
-            let labels = [("engine", "splice"), ("direction", direction)];
-            joined.gateway.metric("atalho_handovers_total", &labels)
-        };
         for round in 0..20 {
             joined.exchange(round);
-            if handovers(&joined, "request") > 0.0 {
+            if joined.handovers("request") > 0.0 {
                 break;
             }
         }
-        assert!(handovers(&joined, "request") > 0.0, "marks of the client's packets");
-        assert_eq!(handovers(&joined, "response"), 0.0, "the client would not know the marks");
-        let labels = [("engine", "splice"), ("reason", "options")];
-        assert!(joined.gateway.metric("atalho_fallbacks_total", &labels) > 0.0);
+        assert!(joined.handovers("request") > 0.0, "marks of the client's packets");
+        assert_eq!(joined.handovers("response"), 0.0, "the client would not know the marks");
+        assert!(joined.fallbacks("options") > 0.0);
     }
 }
 
@@ -886,10 +838,8 @@ fn clients_that_take_smaller_segments_than_the_instance_sends() {
     row.gateway.ip(&["link", "set", a, "mtu", "1400"]);
     let mut joined = row.place().join();
     joined.exchange(0);
-    let handovers = [("engine", "splice"), ("direction", "response")];
-    assert_eq!(joined.gateway.metric("atalho_handovers_total", &handovers), 0.0);
-    let why = [("engine", "splice"), ("reason", "segments")];
-    assert!(joined.gateway.metric("atalho_fallbacks_total", &why) > 0.0);
+    assert_eq!(joined.handovers("response"), 0.0);
+    assert!(joined.fallbacks("segments") > 0.0);
 }
 
 /// A path to the client that becomes narrower, twice: a router says so to whom it takes for the sender.
@@ -922,13 +872,7 @@ fn routers_that_take_smaller_packets() {
         });
         let (listen, serves) =
             if six { ("[fd97:1::2]", "[fd97:2::2]") } else { ("10.97.1.2", "10.97.2.2") };
-        let place = Place {
-            client: &client,
-            gateway: &row.gateway,
-            instance: &row.instance,
-            listen,
-            serves,
-        };
+        let place = Place { client: &client, listen, serves, ..row.place() };
         // Shorter bodies the sockets carry themselves.
         let (gateway, upstream) =
             place.start_with(|setup| setup.set("engine.steer_from_bytes", 20_000));
@@ -1005,8 +949,7 @@ fn routes_that_only_sockets_find_are_noticed() {
     let mut joined = place.connect(gateway, upstream);
     for round in 0..20 {
         joined.exchange(round);
-        let why = [("engine", "splice"), ("reason", "stalled")];
-        if joined.gateway.metric("atalho_fallbacks_total", &why) > 1.0 {
+        if joined.fallbacks("stalled") > 1.0 {
             joined.gateway.expect_idle();
             return;
         }
