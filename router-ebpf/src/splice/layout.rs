@@ -34,6 +34,8 @@ pub mod flag {
     pub const ARRIVED: u32 = 32;
     /// The connection uses accurate ECN (RFC 9768).
     pub const ACCURATE: u32 = 64;
+    /// The socket held bytes out of order when it last could have been [known](KNOWN).
+    pub const EARLY: u32 = 128;
 }
 
 /// Roles in a pair, in [`Conn::role`].

@@ -99,11 +99,9 @@ pub struct Socket {
     pub scale_peer: u8,
     /// Not zero: the socket waits for an answer of its peer, and must see the next one.
     pub asks: u32,
-    /// Not zero: the socket may believe in a larger window than its peer has, until the peer acknowledges
-    /// more than `doubt_from`.
+    /// Not zero: it has been a receiver's, and may believe in a larger window than its peer has announced. For
+    /// good: while it sends, an acknowledgement that tells it better may have to wait for it.
     pub doubt: u32,
-    /// Where the last splice ended.
-    pub doubt_from: u32,
     /// The most bytes that the socket's own packets announce as its window, however large it is; 0 for no
     /// limit.
     pub limit: u32,
@@ -437,7 +435,6 @@ impl Pair {
         self.receiver.number = self.receiver.next;
         self.source.number = self.source.next;
         self.receiver.doubt = 1;
-        self.receiver.doubt_from = self.receiver.next;
         self.source.own_ack = self.splice.h.wrapping_add(carried);
         self.source.own_edge = seq::shift(self.splice.h, self.splice.promised);
         self.word = word::pack(

@@ -12,7 +12,7 @@ use router_ebpf::splice::{
 };
 
 use super::{
-    ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
+    EARLY_OFFSET, ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
     packet::{Work, plan},
     wait,
 };
@@ -20,6 +20,9 @@ use crate::{atomic, verdict};
 
 /// `TCP_ECN_MODE_ACCECN` of the kernel, in `ecn_flags`; no kernel before 6.18 has another use for it.
 const ACCURATE: u8 = 1 << 4;
+
+/// Most blocks of a SACK option.
+const BLOCKS: usize = 4;
 
 /// A packet for a connection that is not spliced.
 ///
@@ -63,6 +66,14 @@ pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut Conn) {
             return;
         }
         w.out = translate::egress_at_rest(&mut entry.socket, &w.packet);
+        // What waited for the socket when the programs came to know it has not passed them.
+        let mut i = 0;
+        while i < BLOCKS {
+            if i < w.out.sack.count as usize {
+                entry.word = word::passed(entry.word, w.out.sack.blocks[i].right);
+            }
+            i += 1;
+        }
     }
 }
 
@@ -109,6 +120,18 @@ pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Con
         if raw::bpf_probe_read_kernel((&raw mut mss).cast(), 2, from.cast()) != 0 {
             return;
         }
+        // What came out of order before the programs knew the connection would be taken for other bytes once
+        // those before it have been carried past the socket.
+        let mut early = 0u64;
+        let from = tcp.wrapping_add(EARLY_OFFSET.load() as usize);
+        if raw::bpf_probe_read_kernel((&raw mut early).cast(), 8, from.cast()) != 0 {
+            return;
+        }
+        if early != 0 {
+            entry.flags |= flag::EARLY;
+            return;
+        }
+        entry.flags &= !flag::EARLY;
         let mut ecn = 0u8;
         let from = tcp.wrapping_add(ECN_FLAGS_OFFSET.load() as usize);
         if raw::bpf_probe_read_kernel((&raw mut ecn).cast(), 1, from.cast()) != 0 {

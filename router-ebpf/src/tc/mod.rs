@@ -62,6 +62,9 @@ static SND_WND_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `rx_opt.mss_clamp` in `struct tcp_sock`, in bytes.
 #[unsafe(no_mangle)]
 static MSS_CLAMP_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `out_of_order_queue` in `struct tcp_sock`, in bytes.
+#[unsafe(no_mangle)]
+static EARLY_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `ecn_flags` in `struct tcp_sock`, in bytes.
 #[unsafe(no_mangle)]
 static ECN_FLAGS_OFFSET: Global<u32> = Global::new(0);

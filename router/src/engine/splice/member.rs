@@ -148,9 +148,13 @@ impl Member {
 
     /// Whether the connection has had packets in both directions that the programs have seen.
     pub(super) fn has_passed(&self, conn: &Conn) -> Result<(), Decline> {
-        let missing = !self.programs.entry(self.index).flags() & (flag::KNOWN | flag::ARRIVED);
+        let flags = self.programs.entry(self.index).flags();
+        let missing = !flags & (flag::KNOWN | flag::ARRIVED);
         if missing == 0 {
             return Ok(());
+        }
+        if flags & flag::EARLY != 0 {
+            return Err(Decline::Unread);
         }
         let now = Info::of(conn.stream.as_fd()).map_err(|_| Decline::System)?;
         let unseen = missing & flag::KNOWN != 0 && now.sent != self.info.sent

@@ -55,25 +55,34 @@ struct Pairs {
 
 impl Pairs {
     async fn open(engine: &Splice) -> Self {
+        let mut pairs = Self::unknown().await;
+        pairs.register(engine);
+        // What a request and the head of its response are.
+        pairs.echo().await;
+        pairs
+    }
+
+    /// Not known to the programs.
+    async fn unknown() -> Self {
         let listener = socket::listen("127.0.0.1:0".parse().unwrap(), Some(SEGMENT)).unwrap();
         let address = listener.local_addr().unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
         let client = TcpStream::connect(address).await.unwrap();
         let (near, _) = listener.accept().await.unwrap();
-        let mut a = Conn::new(Stream::new(near.into_std().unwrap()).unwrap());
+        let a = Conn::new(Stream::new(near.into_std().unwrap()).unwrap());
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut b = Conn::new(socket::connect(&[address], IDLE, Some(SEGMENT)).await.unwrap());
+        let b = Conn::new(socket::connect(&[address], IDLE, Some(SEGMENT)).await.unwrap());
         let (instance, _) = listener.accept().await.unwrap();
         client.set_nodelay(true).unwrap();
         instance.set_nodelay(true).unwrap();
-        engine.register(&mut a, false);
-        engine.register(&mut b, true);
-        let mut pairs = Self { a, client, b, instance };
-        // What a request and the head of its response are.
-        pairs.echo().await;
-        pairs
+        Self { a, client, b, instance }
+    }
+
+    fn register(&mut self, engine: &Splice) {
+        engine.register(&mut self.a, false);
+        engine.register(&mut self.b, true);
     }
 
     /// A few bytes each way, through the sockets.
@@ -178,6 +187,140 @@ fn many_bodies_both_ways_on_the_same_connections() {
         let mut pairs = Pairs { a, client, b, instance };
         pairs.echo().await;
     });
+}
+
+/// Bytes that a socket had out of order when the programs came to know it are not theirs to count: once
+/// others before them had gone past it, it would take them for later ones.
+#[test]
+fn bytes_that_came_early_keep_their_place() {
+    with_engine(|engine| async move {
+        let mut pairs = Pairs::unknown().await;
+        let mut stream = b"to".to_vec();
+        stream.extend(pattern(3, 4000));
+        if !forged::send(&pairs.client, 2000, &stream[2000..2600]) {
+            return;
+        }
+        pairs.register(&engine);
+        pairs.echo().await;
+        let Pairs { a, client, b, .. } = &mut pairs;
+        let mut framing = Framing::length(1000);
+        let steering = engine.steer(Steering::new(a, b, &mut framing, IDLE));
+        let (steered, sent) = tokio::join!(steering, client.write_all(&stream[2..1002]));
+        sent.unwrap();
+        assert_eq!(steered.end, SteerEnd::Declined(Decline::Unread));
+        client.write_all(&stream[1002..]).await.unwrap();
+        fill(a, 4000).await;
+        assert!(a.input[..] == stream[2..]);
+        a.input.clear();
+        // They are read now.
+        pairs.echo().await;
+        let Pairs { a, client, b, instance } = &mut pairs;
+        while tcp::send_queue(&b.stream).unwrap() != 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut framing = Framing::length(1000);
+        let steering = engine.steer(Steering::new(a, b, &mut framing, IDLE));
+        let mut got = [0; 1000];
+        let far = async {
+            client.write_all(&stream[..1000]).await.unwrap();
+            instance.read_exact(&mut got).await.unwrap();
+        };
+        let (steered, ()) = tokio::join!(steering, far);
+        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, 1000));
+        assert!(got == stream[..1000]);
+        pairs.echo().await;
+    });
+}
+
+/// Segments that a socket did not send.
+mod forged {
+    use std::{mem::MaybeUninit, net::SocketAddr, os::fd::AsRawFd};
+
+    use socket2::{Domain, Protocol, Socket, Type};
+    use tokio::net::TcpStream;
+
+    const HEADERS: usize = 40;
+
+    /// Sends `payload` to a socket's peer, as what will follow after `ahead` more bytes. False, said aloud, when that
+    /// is not allowed.
+    pub(super) fn send(stream: &TcpStream, ahead: u32, payload: &[u8]) -> bool {
+        let (Ok(SocketAddr::V4(from)), Ok(SocketAddr::V4(to))) =
+            (stream.local_addr(), stream.peer_addr())
+        else {
+            panic!("sockets of IPv4");
+        };
+        let raw = match Socket::new(
+            Domain::IPV4,
+            Type::from(libc::SOCK_RAW),
+            Some(Protocol::from(libc::IPPROTO_RAW)),
+        ) {
+            Ok(raw) => raw,
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                println!("skipped: {error}");
+                return false;
+            }
+        };
+        let (received, sent) = (queue(stream, 1), queue(stream, 2));
+        let length = (HEADERS + payload.len()) as u16;
+        let mut packet = vec![0x45, 0];
+        packet.extend(length.to_be_bytes());
+        packet.extend([0, 0, 0, 0, 64, libc::IPPROTO_TCP as u8, 0, 0]);
+        packet.extend(from.ip().octets());
+        packet.extend(to.ip().octets());
+        packet.extend(from.port().to_be_bytes());
+        packet.extend(to.port().to_be_bytes());
+        packet.extend(sent.wrapping_add(ahead).to_be_bytes());
+        packet.extend(received.to_be_bytes());
+        // Five words of header, ACK, a window, no checksum yet.
+        packet.extend([0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        packet.extend(payload);
+        // RFC 9293 section 3.1: the segment behind a pseudo header.
+        let pseudo = [&packet[12..20], &[0, 6], &(length - 20).to_be_bytes()].concat();
+        let sum: u32 = [&pseudo[..], &packet[20..]]
+            .concat()
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
+            .sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+        packet[36..38].copy_from_slice(&checksum.to_be_bytes());
+        raw.send_to(&packet, &SocketAddr::V4(to).into()).unwrap();
+        true
+    }
+
+    /// The next number that a socket receives (1) or sends (2): it must be in repair for that.
+    fn queue(stream: &TcpStream, queue: libc::c_int) -> u32 {
+        const REPAIR: libc::c_int = 19;
+        const QUEUE: libc::c_int = 20;
+        const QUEUE_SEQ: libc::c_int = 21;
+        let fd = stream.as_raw_fd();
+        let set = |name, value: libc::c_int| {
+            // SAFETY: the option is an int, and lives during the call.
+            let rc = unsafe {
+                libc::setsockopt(fd, libc::IPPROTO_TCP, name, (&raw const value).cast(), 4)
+            };
+            assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+        };
+        set(REPAIR, 1);
+        set(QUEUE, queue);
+        let mut number = MaybeUninit::<u32>::uninit();
+        let mut length = 4;
+        // SAFETY: the buffer has the length that the call is told, and is filled when that succeeds.
+        let number = unsafe {
+            let rc = libc::getsockopt(
+                fd,
+                libc::IPPROTO_TCP,
+                QUEUE_SEQ,
+                number.as_mut_ptr().cast(),
+                &raw mut length,
+            );
+            assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+            number.assume_init()
+        };
+        set(REPAIR, -1);
+        number
+    }
 }
 
 #[test]

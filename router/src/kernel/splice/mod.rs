@@ -126,7 +126,7 @@ impl Programs {
         if !missing.is_empty() {
             return Err(LoadError::Permission(missing.join(", ")));
         }
-        let [snd_wnd, mss_clamp, ecn_flags] = offsets()?;
+        let [snd_wnd, mss_clamp, early, ecn_flags] = offsets()?;
         // Other gateways on this host have other marks. The lowest ten bits tell packets apart.
         let mark = fastrand::u32(1..1 << 22) << 10;
         let mut ebpf = EbpfLoader::new()
@@ -137,6 +137,7 @@ impl Programs {
             .override_global("SND_WND_OFFSET", &snd_wnd, true)
             .override_global("MSS_CLAMP_OFFSET", &mss_clamp, true)
             .override_global("XDP", &u32::from(options.xdp.any()), true)
+            .override_global("EARLY_OFFSET", &early, true)
             .override_global("ECN_FLAGS_OFFSET", &ecn_flags, true)
             .load(object)
             .map_err(|error| refused_load(&error))?;
@@ -428,8 +429,8 @@ impl Programs {
     }
 }
 
-/// Of `snd_wnd`, `rx_opt.mss_clamp` and `ecn_flags` in `struct tcp_sock`.
-fn offsets() -> Result<[u32; 3], LoadError> {
+/// Of `snd_wnd`, `rx_opt.mss_clamp`, `out_of_order_queue` and `ecn_flags` in `struct tcp_sock`.
+fn offsets() -> Result<[u32; 4], LoadError> {
     let btf =
         Btf::of_kernel().map_err(|error| LoadError::NoTypes(format!("cannot be read: {error}")))?;
     let member = |structure, member| {
@@ -440,6 +441,7 @@ fn offsets() -> Result<[u32; 3], LoadError> {
     Ok([
         member("tcp_sock", "snd_wnd")?,
         options + member("tcp_options_received", "mss_clamp")?,
+        member("tcp_sock", "out_of_order_queue")?,
         member("tcp_sock", "ecn_flags")?,
     ])
 }
