@@ -14,6 +14,14 @@ fn pass(from: &mut Peer, to: &mut Peer, bytes: &[u8]) {
     });
 }
 
+/// The body's beginning comes in pieces, each when the one before is there, so that the rest is handed over.
+fn carry(from: &mut Peer, to: &mut Peer, body: &[u8], most: usize) {
+    let (begin, rest) = body.split_at(10_000);
+    for part in begin.chunks(1_000).chain(rest.chunks(most)) {
+        pass(from, to, part);
+    }
+}
+
 fn forwarded(gateway: &Gateway) -> f64 {
     gateway.metric("atalho_xdp_packets_total", &[])
 }
@@ -35,14 +43,12 @@ impl Pair {
         Self { client, instance }
     }
 
-    /// The body's beginning comes alone, so that the rest is handed over.
     fn sized(&mut self, body: &[u8]) {
         self.client.send(chat("sized"));
         self.instance.request();
         self.instance.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
         self.client.head();
-        pass(&mut self.instance, &mut self.client, &body[..10_000]);
-        pass(&mut self.instance, &mut self.client, &body[10_000..]);
+        carry(&mut self.instance, &mut self.client, body, body.len());
     }
 
     fn chunked(&mut self, body: &[u8]) {
@@ -50,9 +56,8 @@ impl Pair {
         self.instance.request();
         self.instance.send(CHUNKED_HEAD);
         self.client.head();
-        for part in chunked::encode(body.chunks(5_000)).chunks(50_000) {
-            pass(&mut self.instance, &mut self.client, part);
-        }
+        let encoded = chunked::encode(body.chunks(5_000));
+        carry(&mut self.instance, &mut self.client, &encoded, 50_000);
     }
 
     fn upload(&mut self, body: &[u8]) {
@@ -61,9 +66,7 @@ impl Pair {
         let head = sent.len() - encoded.len();
         self.client.send(&sent[..head]);
         assert!(self.instance.head().chunked());
-        for part in encoded.chunks(50_000) {
-            pass(&mut self.client, &mut self.instance, part);
-        }
+        carry(&mut self.client, &mut self.instance, &encoded, 50_000);
         self.instance.send(response(200, "got it"));
         self.client.response();
     }
