@@ -11,7 +11,7 @@ use aya_ebpf::{
     helpers::generated as raw,
 };
 
-use super::{MARK, packet::Work};
+use super::{MARK, XDP, packet::Work};
 
 /// Added to [`MARK`]: it waits.
 const WAITS: u32 = 8;
@@ -33,11 +33,13 @@ pub(super) fn arrived(skb: *mut __sk_buff, work: *mut Work) {
     }
 }
 
-/// Whether it may wait once more.
+/// Whether it may wait once more. Not where drivers forward: there, packets of a connection come one after
+/// the other through a queue of the driver's, and one that is missing is lost. Those behind it would only fill
+/// the processor's queue until it overflows.
 #[inline(always)]
 pub(super) fn may(work: *mut Work) -> bool {
     // SAFETY: the work is this CPU's alone.
-    unsafe { (*work).turns < TURNS }
+    XDP.load() == 0 && unsafe { (*work).turns < TURNS }
 }
 
 /// Lets it come again, behind what is in the queue.
