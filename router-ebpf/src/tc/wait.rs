@@ -34,8 +34,8 @@ pub(super) fn arrived(skb: *mut __sk_buff, work: *mut Work) {
 }
 
 /// Whether it may wait once more. Not where drivers forward: there, packets of a connection come one after
-/// the other through a queue of the driver's, and one that is missing is lost. Those behind it would only fill
-/// the processor's queue until it overflows.
+/// the other through a queue of the driver's, and one that is missing is most likely lost. Those behind it would
+/// only fill the processor's queue until it overflows.
 #[inline(always)]
 pub(super) fn may(work: *mut Work) -> bool {
     // SAFETY: the work is this CPU's alone.
