@@ -66,7 +66,7 @@ pub mod stop {
     pub const HOLE: u32 = 6;
 }
 
-/// How long the way to a peer is taken to be as it was, in nanoseconds, by the XDP program: then one
+/// How long the way to a peer is taken to be as it was, in nanoseconds: then one
 /// packet goes through the kernel's neighbour layer, and what it gets there is noted.
 pub const LINK_FRESH: u64 = 1_000_000_000;
 /// After how long that is noted anew when a packet goes there anyway.
@@ -94,8 +94,7 @@ pub struct Conn {
     pub word: u64,
     /// Most bytes to carry.
     pub most: u64,
-    /// When `link` was noted, in nanoseconds of CLOCK_MONOTONIC; 0 for never, or when XDP must not
-    /// forward there.
+    /// When `link` was noted, in nanoseconds of CLOCK_MONOTONIC; 0 for never.
     pub link_ns: u64,
     /// Addresses and ports.
     pub flow: Flow,

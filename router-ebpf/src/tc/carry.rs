@@ -314,12 +314,12 @@ unsafe fn settle(source: *mut Conn, events: u8) {
 /// # Safety
 /// Both must point to elements.
 #[inline(always)]
-pub(super) unsafe fn set_routes(work: *mut Work, other: *mut Conn, own: *mut Conn) {
+pub(super) unsafe fn set_routes(work: *mut Work, other: *mut Conn, own: *mut Conn, now: u64) {
     // SAFETY: as the caller promises; the fields do not change while the pair is.
     unsafe {
         (*work).set_other(&(*other).flow, (*other).oif);
         (*work).set_own(&(*own).flow, (*own).oif);
-        (*work).notes = u32::from(link::is_old(other));
+        link::choose(work, other, now);
     }
 }
 

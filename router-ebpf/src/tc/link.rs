@@ -1,25 +1,38 @@
-//! The Ethernet addresses of what goes to a peer, for the XDP program.
+//! The Ethernet addresses of what goes to a peer.
 //!
-//! They are read from packets that the kernel's neighbour layer has addressed: the socket's own, and
-//! one that is forwarded each second.
+//! They are read from packets that were forwarded through the kernel's neighbour layer, the first and one each
+//! half second: not from a socket's own, which may know of routes that others do not.
 
 use aya_ebpf::{
     bindings::__sk_buff,
     helpers::{bpf_ktime_get_ns, generated as raw},
 };
-use router_ebpf::splice::layout::{Conn, LINK_RENEW};
+use router_ebpf::splice::layout::{Conn, LINK_FRESH, LINK_RENEW};
 
 use super::{XDP, find, lock::Lock, packet, packet::Work};
-use crate::xdp;
+
+/// Loopback's index, in every network namespace. It needs no addresses.
+const LOOPBACK: u32 = 1;
+
+/// Whether the way to a connection's peer is known.
+///
+/// # Safety
+/// `entry` must point to an element.
+#[inline(always)]
+pub(super) unsafe fn is_fresh(entry: *mut Conn, now: u64) -> bool {
+    // SAFETY: as the caller promises; a word that is written whole.
+    now.wrapping_sub(unsafe { (*entry).link_ns }) < LINK_FRESH
+}
 
 /// Whether the way to a connection's peer should be noted anew.
 ///
 /// # Safety
 /// `entry` must point to an element.
 #[inline(always)]
-pub(super) unsafe fn is_old(entry: *mut Conn) -> bool {
-    // SAFETY: as the caller promises; a word that is written whole.
-    XDP.load() != 0 && unsafe { bpf_ktime_get_ns().wrapping_sub((*entry).link_ns) > LINK_RENEW }
+unsafe fn is_old(entry: *mut Conn, now: u64) -> bool {
+    // SAFETY: as the caller promises; words that are written whole.
+    let (noted, oif) = unsafe { ((*entry).link_ns, (*entry).oif) };
+    now.wrapping_sub(noted) > LINK_RENEW && (oif != LOOPBACK || XDP.load() != 0)
 }
 
 /// Notes the way to a connection's peer from a packet that goes there.
@@ -27,10 +40,11 @@ pub(super) unsafe fn is_old(entry: *mut Conn) -> bool {
 /// # Safety
 /// The entry's lock must be held.
 #[inline(always)]
-pub(super) unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
+unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
     // SAFETY: as the caller promises; the helper writes as many bytes as there are.
     unsafe {
-        if !is_old(entry) || (*skb).ifindex != (*entry).oif || !xdp::is_target((*skb).ifindex) {
+        let now = bpf_ktime_get_ns();
+        if !is_old(entry, now) || (*skb).ifindex != (*entry).oif {
             return;
         }
         let mut addresses = [0u8; 12];
@@ -38,7 +52,36 @@ pub(super) unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
             return;
         }
         (*entry).link = addresses;
-        (*entry).link_ns = bpf_ktime_get_ns();
+        (*entry).link_ns = now;
+    }
+}
+
+/// As [`note`], from a packet of the socket's own, for XDP, which forwards nothing before it knows the way.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn note_own(skb: *mut __sk_buff, entry: *mut Conn) {
+    if XDP.load() != 0 {
+        // SAFETY: as the caller promises.
+        unsafe { note(skb, entry) };
+    }
+}
+
+/// How the next packet finds its way to a connection's peer: by the addresses noted, or through the kernel's
+/// neighbour layer, which is to be noted.
+///
+/// # Safety
+/// `entry` must point to an element.
+#[inline(always)]
+pub(super) unsafe fn choose(work: *mut Work, entry: *mut Conn, now: u64) {
+    // SAFETY: as the caller promises; the work is this CPU's alone. The addresses are read without the
+    // entry's lock: they seldom change, and what goes astray then is lost like any packet.
+    unsafe {
+        let old = is_old(entry, now);
+        (*work).notes = u32::from(old);
+        (*work).linked = u32::from(!old && is_fresh(entry, now));
+        (*work).link = (*entry).link;
     }
 }
 

@@ -169,7 +169,7 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
                 let other = conn((*entry).other);
                 carry::from_source(skb, work, entry);
                 if let Some(other) = other {
-                    carry::set_routes(work, other, entry);
+                    carry::set_routes(work, other, entry, (*entry).last_ns);
                 }
                 drop(pair_lock);
                 drop(lock);
@@ -186,7 +186,7 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
                 };
                 carry::from_receiver(work, source);
                 carry::note_passed(work, entry);
-                carry::set_routes(work, source, entry);
+                carry::set_routes(work, source, entry, (*source).last_ns);
                 drop(pair_lock);
                 drop(lock);
                 Some(act(skb, work))
@@ -249,7 +249,7 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
         let lock = Lock::take(&raw mut (*entry).lock);
         let Some(lock) = lock else { return Some(DROP) };
         (*entry).oif = (*skb).ifindex;
-        link::note(skb, entry);
+        link::note_own(skb, entry);
         match (*entry).role {
             role::NONE => {
                 if (*entry).flags & flag::KNOWN == 0 {

@@ -67,6 +67,9 @@ pub(super) struct Work {
     pub(super) own_oif: u32,
     /// Not zero: the way to the other peer is to be noted on it.
     pub(super) notes: u32,
+    /// Not zero: `link` is the way to the other peer.
+    pub(super) linked: u32,
+    pub(super) link: [u8; 12],
     /// How often it has [waited](super::wait), as its mark says it.
     pub(super) turns: u32,
     /// Addresses and ports of the packet: its source first.
@@ -332,6 +335,11 @@ pub(super) fn redirect(skb: *mut __sk_buff, work: *mut Work, oif: u32) -> i32 {
         address(w, &to);
         if !apply(skb, work, &raw const (*work).out) {
             return DROP;
+        }
+        if !back && (*work).linked != 0 {
+            raw::bpf_skb_store_bytes(skb, 0, (&raw const (*work).link).cast(), 12, 0);
+            (*skb).mark = MARK.load() | SENT;
+            return raw::bpf_redirect(oif, 0) as i32;
         }
         send(skb, oif, if !back && (*work).notes != 0 { SENT | NOTE } else { SENT })
     }

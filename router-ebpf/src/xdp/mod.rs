@@ -102,7 +102,11 @@ fn forward(ctx: *mut xdp_md) -> Option<u32> {
 unsafe fn reaches(ctx: *mut xdp_md, other: *mut Conn, now: u64) -> bool {
     // SAFETY: an element. The way is read without its lock: it seldom changes, and what goes astray
     // then is lost like any packet.
-    unsafe { now.wrapping_sub((*other).link_ns) < LINK_FRESH && packet::fits(ctx, (*other).oif) }
+    unsafe {
+        now.wrapping_sub((*other).link_ns) < LINK_FRESH
+            && is_target((*other).oif)
+            && packet::fits(ctx, (*other).oif)
+    }
 }
 
 #[inline(always)]
