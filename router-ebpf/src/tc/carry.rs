@@ -174,7 +174,7 @@ pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *
         let mut events = 0;
         if (*work).packet.len > 0 && (*source).pair.mode() == mode::LIVE {
             let reason = body::follow(skb, work, source);
-            if reason == stop::HOLE && wait::may(work) {
+            if reason == stop::HOLE && wait::may(work, &(*source).pair.splice) {
                 (*work).plan = plan::WAIT;
                 return;
             }

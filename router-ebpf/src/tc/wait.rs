@@ -11,6 +11,8 @@ use aya_ebpf::{
     helpers::generated as raw,
 };
 
+use router_ebpf::splice::state::Splice;
+
 use super::{MARK, XDP, packet::Work};
 
 /// Added to [`MARK`]: it waits.
@@ -33,13 +35,19 @@ pub(super) fn arrived(skb: *mut __sk_buff, work: *mut Work) {
     }
 }
 
+/// The furthest that a packet overtakes others by, in bytes: four aggregates. What is further ahead has lost
+/// something on its way, and would only fill the processor's queue, with what comes behind it.
+const REACH: i64 = 256 * 1024;
+
 /// Whether it may wait once more. Not where drivers forward: there, packets of a connection come one after
 /// the other through a queue of the driver's, and one that is missing is most likely lost. Those behind it would
 /// only fill the processor's queue until it overflows.
 #[inline(always)]
-pub(super) fn may(work: *mut Work) -> bool {
+pub(super) fn may(work: *mut Work, splice: &Splice) -> bool {
     // SAFETY: the work is this CPU's alone.
-    XDP.load() == 0 && unsafe { (*work).turns < TURNS }
+    let (turns, number) = unsafe { ((*work).turns, (*work).packet.seq) };
+    let ahead = splice.position(number) - splice.parsed as i64;
+    XDP.load() == 0 && turns < TURNS && ahead <= REACH
 }
 
 /// Lets it come again, behind what is in the queue.
