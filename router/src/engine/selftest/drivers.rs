@@ -34,7 +34,7 @@ use crate::{
     kernel::splice::Programs,
 };
 
-/// As [`splice`](super::splice), for the program in drivers: it is given frames, as loopback has no driver.
+/// As [`splice`](fn@super::splice), for the program in drivers: it is given frames, as loopback has no driver.
 /// Nothing is sent by it.
 ///
 /// # Errors
