@@ -36,6 +36,10 @@ impl Namespace {
         }
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let name = format!("atalho-{}-{number}", std::process::id());
+        // Of a test that was killed, when process numbers came round.
+        if std::path::Path::new("/run/netns").join(&name).exists() {
+            ip(&["netns", "delete", &name]);
+        }
         ip(&["netns", "add", &name]);
         let namespace = Self { name };
         namespace.ip(&["link", "set", "lo", "up"]);
