@@ -156,6 +156,20 @@ impl Joined {
         client.response();
     }
 
+    /// Twenty tokens of an answer that goes on.
+    #[track_caller]
+    fn begin_stream(&mut self) {
+        self.client.send(chat("stream"));
+        self.instance.request();
+        self.instance.send(CHUNKED_HEAD);
+        self.client.head();
+        for number in 0..20 {
+            let chunk = chunked::chunk(&payload::bytes(number, 150));
+            self.instance.send(&chunk);
+            self.client.expect(&chunk);
+        }
+    }
+
     /// Exchanges go past the sockets, both ways, on the connections that there are: if not the first,
     /// because bytes came before it was handed over, then one of the next.
     #[track_caller]
@@ -555,15 +569,7 @@ fn an_interface_that_comes_late_resets_its_peers_when_the_gateway_is_killed() {
     let mut joined = Joined { gateway: started, upstream, client: peer, instance };
     joined.expect_spliced();
     // In the middle of a stream.
-    joined.client.send(chat("stream"));
-    joined.instance.request();
-    joined.instance.send(CHUNKED_HEAD);
-    joined.client.head();
-    for number in 0..20 {
-        let chunk = chunked::chunk(&payload::bytes(number, 150));
-        joined.instance.send(&chunk);
-        joined.client.expect(&chunk);
-    }
+    joined.begin_stream();
     joined.gateway.kill();
     joined.client.expect_end();
     joined.instance.expect_end();
@@ -623,15 +629,7 @@ fn filters_where_there_are_no_links() {
     let mut joined = place.connect(gateway, upstream);
     joined.expect_spliced();
     // Killed in the middle of a stream: its filters stay, and do nothing.
-    joined.client.send(chat("stream"));
-    joined.instance.request();
-    joined.instance.send(CHUNKED_HEAD);
-    joined.client.head();
-    for number in 0..20 {
-        let chunk = chunked::chunk(&payload::bytes(number, 150));
-        joined.instance.send(&chunk);
-        joined.client.expect(&chunk);
-    }
+    joined.begin_stream();
     let objects = Objects::of(joined.gateway.pid());
     joined.gateway.kill();
     joined.client.expect_end();

@@ -21,9 +21,6 @@ use crate::{atomic, verdict};
 /// `TCP_ECN_MODE_ACCECN` of the kernel, in `ecn_flags`; no kernel before 6.18 has another use for it.
 const ACCURATE: u8 = 1 << 4;
 
-/// Most blocks of a SACK option.
-const BLOCKS: usize = 4;
-
 /// A packet for a connection that is not spliced.
 ///
 /// # Safety
@@ -68,7 +65,7 @@ pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut Conn) {
         w.out = translate::egress_at_rest(&mut entry.socket, &w.packet);
         // What waited for the socket when the programs came to know it has not passed them.
         let mut i = 0;
-        while i < BLOCKS {
+        while i < w.out.sack.blocks.len() {
             if i < w.out.sack.count as usize {
                 entry.word = word::passed(entry.word, w.out.sack.blocks[i].right);
             }

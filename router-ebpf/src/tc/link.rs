@@ -7,32 +7,21 @@ use aya_ebpf::{
     bindings::__sk_buff,
     helpers::{bpf_ktime_get_ns, generated as raw},
 };
-use router_ebpf::splice::layout::{Conn, LINK_FRESH, LINK_RENEW};
+use router_ebpf::splice::layout::{Conn, LINK_RENEW};
 
 use super::{XDP, find, lock::Lock, packet, packet::Work};
 
 /// Loopback's index, in every network namespace. It needs no addresses.
 const LOOPBACK: u32 = 1;
 
-/// Whether the way to a connection's peer is known.
+/// Whether the way to a connection's peer was noted so lately that it is not to be noted anew.
 ///
 /// # Safety
 /// `entry` must point to an element.
 #[inline(always)]
-pub(super) unsafe fn is_fresh(entry: *mut Conn, now: u64) -> bool {
+unsafe fn is_recent(entry: *mut Conn, now: u64) -> bool {
     // SAFETY: as the caller promises; a word that is written whole.
-    now.wrapping_sub(unsafe { (*entry).link_ns }) < LINK_FRESH
-}
-
-/// Whether the way to a connection's peer should be noted anew.
-///
-/// # Safety
-/// `entry` must point to an element.
-#[inline(always)]
-unsafe fn is_old(entry: *mut Conn, now: u64) -> bool {
-    // SAFETY: as the caller promises; words that are written whole.
-    let (noted, oif) = unsafe { ((*entry).link_ns, (*entry).oif) };
-    now.wrapping_sub(noted) > LINK_RENEW && (oif != LOOPBACK || XDP.load() != 0)
+    now.wrapping_sub(unsafe { (*entry).link_ns }) <= LINK_RENEW
 }
 
 /// Notes the way to a connection's peer from a packet that goes there.
@@ -44,7 +33,7 @@ unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
     // SAFETY: as the caller promises; the helper writes as many bytes as there are.
     unsafe {
         let now = bpf_ktime_get_ns();
-        if !is_old(entry, now) || (*skb).ifindex != (*entry).oif {
+        if is_recent(entry, now) || (*skb).ifindex != (*entry).oif {
             return;
         }
         let mut addresses = [0u8; 12];
@@ -78,9 +67,9 @@ pub(super) unsafe fn choose(work: *mut Work, entry: *mut Conn, now: u64) {
     // SAFETY: as the caller promises; the work is this CPU's alone. The addresses are read without the
     // entry's lock: they seldom change, and what goes astray then is lost like any packet.
     unsafe {
-        let old = is_old(entry, now);
-        (*work).notes = u32::from(old);
-        (*work).linked = u32::from(!old && is_fresh(entry, now));
+        let recent = is_recent(entry, now);
+        (*work).linked = u32::from(recent);
+        (*work).notes = u32::from(!recent && ((*entry).oif != LOOPBACK || XDP.load() != 0));
         (*work).link = (*entry).link;
     }
 }

@@ -248,7 +248,11 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
         }
         let lock = Lock::take(&raw mut (*entry).lock);
         let Some(lock) = lock else { return Some(DROP) };
-        (*entry).oif = (*skb).ifindex;
+        if (*entry).oif != (*skb).ifindex {
+            // The addresses noted are those of another link.
+            (*entry).oif = (*skb).ifindex;
+            (*entry).link_ns = 0;
+        }
         link::note_own(skb, entry);
         match (*entry).role {
             role::NONE => {
