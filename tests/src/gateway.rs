@@ -360,10 +360,12 @@ impl Gateway {
         eventually("the new configuration is in effect", || self.generation() > before);
     }
 
-    /// Sends a signal.
+    /// Sends a signal, if it has not been seen to end: its number may be somebody else's then.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: takes no memory; the process is our child and has not been waited for.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        if self.exited.is_none() {
+            // SAFETY: takes no memory; the process is our child and has not been waited for.
+            unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        }
     }
 
     /// Asks it to end (SIGTERM).
@@ -413,6 +415,9 @@ impl Gateway {
     fn print_log(&self) {
         let lines = self.lines();
         let from = lines.len().saturating_sub(200);
+        if let Some(status) = self.exited {
+            eprintln!("--- the gateway ended with {status}");
+        }
         eprintln!("--- the gateway's last {} lines:", lines.len() - from);
         for line in &lines[from..] {
             eprintln!("    {line}");
@@ -422,10 +427,11 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        let running = self.running();
         if std::thread::panicking() {
             self.print_log();
         }
-        if self.running() {
+        if running {
             let _ = self.child.kill();
             let _ = self.child.wait();
         } else if !std::thread::panicking() {

@@ -86,6 +86,19 @@ impl Peer {
         Self::new(socket.into())
     }
 
+    /// Connects from an address that may have been used a moment ago.
+    ///
+    /// # Panics
+    /// When nobody listens there, or the address is in use.
+    #[track_caller]
+    pub fn connect_from(from: SocketAddr, to: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("a fresh socket");
+        socket.bind(&from.into()).expect("an address of ours");
+        socket.connect_timeout(&to.into(), DEADLINE).expect("connecting");
+        Self::new(socket.into())
+    }
+
     /// Sets how long to wait for bytes, or for room to write.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use tests::{
     End, Gateway, Network, Peer, Setup, Upstream, chunked, for_each_engine_on_loopback,
-    message::{CHUNKED_HEAD, chat, chunked_request, request, response},
+    message::{CHUNKED_HEAD, chat, chunked_request, request, request_with, response},
     payload,
 };
+
+/// Less than a segment.
+const CARRIED: usize = 500;
 
 trait Hosts {
     fn upstream(&self, address: &str) -> Upstream;
@@ -68,6 +71,49 @@ for_each_engine_on_loopback! {
         }
     }
 
+    fn an_address_is_used_again_before_the_gateway_has_looked(engine) {
+        let Some(network) = Network::new(false) else { return };
+        let upstream = network.upstream("10.98.2.2:0");
+        let gateway = Setup::single(engine, &upstream)
+            .within(&network.gateway)
+            .set("listen", vec!["10.98.1.2:0"])
+            .start();
+        let from = "10.98.1.1:40001".parse().unwrap();
+        let connect = || network.client.run(|| Peer::connect_from(from, gateway.address()));
+        let mut client = connect();
+        client.send(chat("first"));
+        let mut instance = upstream.accept();
+        for round in 0..3 {
+            instance.request();
+            instance.send(response(200, "w"));
+            client.response();
+            // Bodies of this connection are carried, which moves its numbers.
+            let before = gateway.carried(engine, "request");
+            for attempt in 0.. {
+                upload(&mut client, &mut instance, round);
+                if gateway.carried(engine, "request") > before {
+                    break;
+                }
+                assert!(attempt < 20, "never carried");
+            }
+            // The gateway closes, and waits for the client to close.
+            client.send(request_with("GET", "/last", &[("Connection", "close")], ""));
+            instance.request();
+            instance.send(response(200, "bye"));
+            client.response();
+            assert_eq!(client.expect_end(), End::Closed);
+            gateway.signal(libc::SIGSTOP);
+            client.close();
+            client = connect();
+            client.send(chat(&"again".repeat(CARRIED)));
+            gateway.signal(libc::SIGCONT);
+        }
+        instance.request();
+        instance.send(response(200, "end"));
+        assert_eq!(client.response().payload(), b"end");
+        gateway.expect_idle();
+    }
+
     fn an_instance_that_falls_silent_is_given_up(engine) {
         let Some(network) = Network::new(false) else { return };
         let upstream = network.upstream("10.98.2.2:0");
@@ -92,6 +138,24 @@ for_each_engine_on_loopback! {
         assert!(start.elapsed() < Duration::from_secs(10));
         gateway.expect_idle();
     }
+}
+
+/// A body that is handed over on its way: no more than [`CARRIED`] bytes of it can be carried.
+#[track_caller]
+fn upload(client: &mut Peer, instance: &mut Peer, seed: u64) {
+    let body = chunked::encode(payload::bytes(seed, 20_000).chunks(1_000));
+    let sent = chunked_request("/upload", &body);
+    let (begin, rest) = sent.split_at(sent.len() - CARRIED);
+    client.send(begin);
+    assert!(instance.head().chunked());
+    let mut got = instance.take_exact(body.len() - CARRIED);
+    for piece in rest.chunks(20) {
+        client.send(piece);
+        got.extend(instance.take_exact(piece.len()));
+    }
+    payload::assert_same("upload", &got, &body);
+    instance.send(response(200, "got it"));
+    client.response();
 }
 
 /// Relays a request and its response, each larger than any buffer may be, and compares them.

@@ -148,7 +148,7 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
             return None;
         }
         if (*work).packet.flags & tcp::SYN != 0 {
-            forget_if_closed(entry);
+            // Anybody can send one. If it opens a connection, the answer to it tells.
             return None;
         }
         let Some(lock) = Lock::take(&raw mut (*entry).lock) else { return Some(DROP) };
@@ -243,7 +243,9 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
             return None;
         }
         if (*work).packet.flags & tcp::SYN != 0 {
-            forget_if_closed(entry);
+            // The kernel opens another connection with these addresses: the socket is gone, whether the
+            // gateway has closed it already or not. The flow never changes while an entry can be found.
+            let _ = FLOWS.remove(&(*entry).flow);
             return None;
         }
         let lock = Lock::take(&raw mut (*entry).lock);
@@ -286,19 +288,5 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
             }
         }
         if (*work).plan == packet::plan::PASS { Some(packet::pass(skb, work)) } else { Some(DROP) }
-    }
-}
-
-/// A packet that opens a connection ends an entry whose socket is closed.
-///
-/// # Safety
-/// `entry` must point to an element.
-#[inline(always)]
-unsafe fn forget_if_closed(entry: *mut Conn) {
-    // SAFETY: the flow never changes while an entry can be found.
-    unsafe {
-        if (*entry).flags & flag::CLOSED != 0 {
-            let _ = FLOWS.remove(&(*entry).flow);
-        }
     }
 }
