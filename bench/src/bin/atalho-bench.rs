@@ -39,9 +39,19 @@ struct Cli {
     /// with its checksum complete.
     #[arg(long, requires = "hosts")]
     plain: bool,
-    /// Loads of the relay benchmark.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Scenario::value_variants().to_vec())]
+    /// Loads of the relay benchmark; nothing behind it for none of them.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        num_args = 0..,
+        default_values_t = Scenario::value_variants().to_vec()
+    )]
     scenarios: Vec<Scenario>,
+    /// Events of the answers to short requests of the relay benchmark, 0 for an answer in one piece; nothing
+    /// behind it for none of them.
+    #[arg(long, value_delimiter = ',', num_args = 0.., default_values_t = [0, 1, 4, 16])]
+    answers: Vec<u32>,
     /// Rounds of the relay benchmark; every target has its turn in each.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -105,6 +115,7 @@ fn main() -> anyhow::Result<()> {
         let options = relay::Options {
             targets,
             scenarios: cli.scenarios.clone(),
+            answers: cli.answers.clone(),
             rounds: cli.rounds as usize,
             seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
             held: cli.held,

@@ -29,6 +29,9 @@ pub struct Options {
     pub rounds: usize,
     /// Which loads with open streams.
     pub scenarios: Vec<Scenario>,
+    /// Events of the answers to short requests: what a hand-over costs, and when it is earned back. 0 for an
+    /// answer in one piece.
+    pub answers: Vec<u32>,
     /// How long each load is measured.
     pub seconds: Duration,
     /// Streams that are open when memory is looked at.
@@ -39,9 +42,6 @@ pub struct Options {
 
 /// Between two events of each of the streams that [`Options::open`] asks for.
 const OPEN_GAP: Duration = Duration::from_secs(2);
-
-/// Events of the answers to short requests: what a hand-over costs, and when it is earned back.
-const ANSWERS: [u32; 4] = [0, 1, 4, 16];
 
 /// A load with open streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -248,7 +248,7 @@ fn measure(
     if options.open > 0 {
         results.open.push(open(&running, &meter, options, target, round)?);
     }
-    for events in ANSWERS {
+    for &events in &options.answers {
         let load = Requests {
             connections: 16,
             gap_us: if events == 0 { 10_000 } else { 0 },
@@ -407,7 +407,7 @@ impl Results {
             .iter()
             .map(|scenario| self.streams_table(targets, *scenario))
             .collect();
-        tables.extend(ANSWERS.map(|events| self.requests_table(targets, events)));
+        tables.extend(options.answers.iter().map(|events| self.requests_table(targets, *events)));
         tables.push(self.memory_table(targets));
         if options.open > 0 {
             tables.push(self.open_table(options));
