@@ -275,3 +275,48 @@ fn auto_splices_what_is_long_enough() {
         assert_eq!(carried > 0, steered, "body {number}: the kernel carried {carried} bytes");
     }
 }
+
+/// Answers of a stream of tokens each, one read per token, as many as the gateway needs to learn.
+#[test]
+fn auto_learns_which_answers_are_worth_splicing() {
+    if !Engine::Splice.available() {
+        return;
+    }
+    let upstream = Upstream::manual();
+    let gateway = Setup::single(Engine::Splice, &upstream)
+        .set("engine.mode", "auto")
+        .set("engine.steer_from_reads", 4)
+        .start();
+    let mut client = gateway.connect();
+    let mut instance = None;
+    let mut outcomes = 0;
+    // Returns how many of them were handed over.
+    let mut answers = |count: usize, tokens: usize| {
+        let before = gateway.metrics().sum("atalho_handovers_total", &[]);
+        for _ in 0..count {
+            client.send(chat("x"));
+            let instance = instance.get_or_insert_with(|| upstream.accept());
+            instance.request();
+            instance.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            client.head();
+            let token = tests::chunked::chunk(b"token");
+            for piece in (0..tokens).map(|_| &*token).chain([&b"0\r\n\r\n"[..]]) {
+                instance.send(piece);
+                payload::assert_same("piece", &client.take_exact(piece.len()), piece);
+            }
+            outcomes += 1;
+            gateway.expect_outcomes("ok", outcomes);
+        }
+        gateway.metrics().sum("atalho_handovers_total", &[]) - before
+    };
+    let learned = || gateway.metrics().sum("atalho_learned_reads", &[("api", "chat_completions")]);
+    // Nothing is known yet: the fifth read may be the kernel's, though there is nothing behind it.
+    answers(15, 4);
+    assert_eq!(learned(), 0.0, "not enough to tell");
+    answers(1, 4);
+    assert_eq!(learned(), 8.0);
+    assert_eq!(answers(40, 4), 0.0, "known to be too short");
+    assert!(answers(1, 30) >= 1.0, "longer than any before");
+    assert!(answers(50, 30) >= 50.0);
+    assert_eq!(learned(), 1.0, "expected to be long");
+}

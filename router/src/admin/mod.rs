@@ -20,7 +20,7 @@ use tokio::{
     time,
 };
 
-use crate::{http, metrics::Metrics, shared::Shared};
+use crate::{engine::Policy, http, metrics::Metrics, prefix::Api, shared::Shared};
 use pages::Page;
 
 /// Connections served at the same time; more wait.
@@ -89,6 +89,15 @@ fn update_gauges(shared: &Weak<Shared>) {
     for instance in fleet.leaving() {
         instance.metrics.state(instance.in_flight(), false, true);
     }
+    let learned = fleet.endpoints().iter().flat_map(|endpoint| {
+        endpoint.variants.iter().flat_map(move |variant| {
+            Api::ALL.into_iter().filter_map(move |api| {
+                let reads = variant.answers.of(api as usize).from()?;
+                Some(([&*endpoint.name, &*variant.name, api.as_str()], reads))
+            })
+        })
+    });
+    shared.metrics.learned_reads(learned.filter(|_| Policy::learns(fleet.config())));
 }
 
 /// One request, one answer, closed: scrapers come too seldom for more.

@@ -71,6 +71,8 @@ pub struct Engine {
     pub steer_from_bytes: u64,
     /// Reads of a body of unknown length after which it is spliced.
     pub steer_from_reads: u64,
+    /// Whether `auto` learns that from the answers it carries.
+    pub learn_reads: bool,
     /// Redirected bytes that may wait for a slow receiver, per direction.
     pub backlog_bytes: u32,
 }

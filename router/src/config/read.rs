@@ -127,6 +127,7 @@ fn engine(s: &Section<'_, '_>) -> Engine {
             .choice("xdp", &[("auto", XdpMode::Auto), ("on", XdpMode::On), ("off", XdpMode::Off)]),
         steer_from_bytes: s.size("steer_from_bytes"),
         steer_from_reads: s.integer("steer_from_reads"),
+        learn_reads: s.bool("learn_reads"),
         backlog_bytes: s.size("backlog_bytes"),
     }
 }

@@ -189,6 +189,7 @@ const FIXED: &[(&str, Keep)] = &[
     ("engine.steer_from_reads", |new, old| {
         keep(&mut new.engine.steer_from_reads, &old.engine.steer_from_reads)
     }),
+    ("engine.learn_reads", |new, old| keep(&mut new.engine.learn_reads, &old.engine.learn_reads)),
     ("engine.backlog_bytes", |new, old| {
         keep(&mut new.engine.backlog_bytes, &old.engine.backlog_bytes)
     }),

@@ -179,7 +179,17 @@ pub const SETTINGS: &[Setting] = &[
         default: Some("4"),
         live: false,
         about: "A body of unknown length is spliced once it came in this many reads. A read finds a \
-                token most often, and a hand-over is earned back after about five tokens.",
+                token most often, and a hand-over is earned back after some eight tokens.",
+    },
+    Setting {
+        path: "engine.learn_reads",
+        kind: Kind::Bool,
+        default: Some("true"),
+        live: false,
+        about: "Whether `auto` learns, for each variant and API, how long answers of unknown length \
+                are, and splices them from the read on that costs least: those that are too short \
+                never, those that are long enough from their first read on. `steer_from_reads` applies \
+                until 16 were seen, to request bodies, and to `splice`.",
     },
     Setting {
         path: "engine.backlog_bytes",

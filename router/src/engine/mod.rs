@@ -2,6 +2,7 @@
 
 mod carrier;
 mod events;
+mod lengths;
 pub mod policy;
 mod reasons;
 pub mod selftest;
@@ -14,5 +15,6 @@ mod testing;
 pub mod userspace;
 
 pub use carrier::{Carrier, Loaded, Settings, Steering};
+pub use lengths::{KINDS, Kinds, Lengths};
 pub use policy::{Attempts, Policy};
 pub use userspace::{CarryError, Copier, HandOver, Step};

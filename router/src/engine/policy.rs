@@ -1,8 +1,8 @@
 //! When a body is worth handing to the kernel.
 //!
 //! A hand-over costs some system calls, which a body must earn back. With splice a packet then costs a
-//! fraction of a read and a write, which is earned back after about five tokens. Nobody knows how many
-//! there will be: a stream that has had some is likely to have more. With sockmap a packet costs a
+//! fraction of a read and a write, which is earned back after some eight tokens. Nobody knows how many
+//! there will be, but how many there were [lately](super::Lengths). With sockmap a packet costs a
 //! kernel worker's wake-up, which is nowhere cheaper. So `auto` means splice, or user space; see
 //! `docs/benchmarks.md` for the measurements.
 
@@ -83,10 +83,17 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// As the configuration says.
-    pub fn of(config: &Config) -> Self {
+    /// As the configuration says, or what was `learned` of such bodies.
+    pub fn of(config: &Config, learned: Option<u64>) -> Self {
         let crate::config::Engine { mode, steer_from_bytes, steer_from_reads, .. } = config.engine;
+        let learned = learned.filter(|_| Self::learns(config));
+        let steer_from_reads = learned.unwrap_or(steer_from_reads);
         Self { mode, steer_from_bytes, steer_from_reads }
+    }
+
+    /// Whether it makes use of what is learned. An engine that was asked for carries what it can.
+    pub fn learns(config: &Config) -> bool {
+        config.engine.mode == EngineMode::Auto && config.engine.learn_reads
     }
 
     /// At which moment to hand over, if at all.
@@ -157,6 +164,20 @@ mod tests {
             let policy = Policy { steer_from_reads: 1, ..policy };
             let chunked = Copier::new(Framing::chunked(), false);
             assert!(!policy.pays(&chunked, Attempts::default()), "{mode:?}: nothing was read yet");
+        }
+    }
+
+    #[test]
+    fn only_auto_makes_use_of_what_was_learned() {
+        let mut config = Config::default();
+        let reads = |config: &Config, learned| Policy::of(config, learned).steer_from_reads;
+        assert_eq!([reads(&config, None), reads(&config, Some(16))], [4, 16]);
+        config.engine.learn_reads = false;
+        assert_eq!(reads(&config, Some(16)), 4);
+        config.engine.learn_reads = true;
+        for mode in [EngineMode::Splice, EngineMode::Sockmap, EngineMode::Userspace] {
+            config.engine.mode = mode;
+            assert_eq!(reads(&config, Some(16)), 4, "{mode:?}");
         }
     }
 

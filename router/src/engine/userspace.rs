@@ -72,6 +72,8 @@ pub struct Copier {
     bytes: u64,
     limit: u64,
     reads: u64,
+    /// Of `bytes`, those that had been read with what was before the body.
+    ahead: u64,
     progress: Instant,
 }
 
@@ -80,7 +82,8 @@ impl Copier {
     pub fn new(framing: Framing, dechunk: bool) -> Self {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
-        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, reads: 0, progress }
+        let (reads, ahead) = (0, 0);
+        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, reads, ahead, progress }
     }
 
     /// Lets no more than `limit` bytes come from the source, framing included.
@@ -128,6 +131,12 @@ impl Copier {
     /// Reads that found some of it: about the tokens of a stream so far.
     pub fn reads(&self) -> u64 {
         self.reads
+    }
+
+    /// In how many reads the whole body would have come, `carried` bytes of which another engine has moved.
+    pub fn reads_with(&self, carried: u64) -> u64 {
+        let each = (self.bytes - self.ahead) / self.reads.max(1);
+        self.reads.saturating_add(carried.div_ceil(each.max(1)))
     }
 
     /// When bytes last moved.
@@ -226,6 +235,7 @@ impl Copier {
         } else {
             let used = self.framing.advance(&from.input)?;
             self.count(used)?;
+            self.ahead += used as u64;
             let bytes = from.input.split_to(used).freeze();
             from.release_input();
             self.push(bytes);

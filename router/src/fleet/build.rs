@@ -80,6 +80,8 @@ impl Fleet {
         };
         let mut variant = |endpoint: &str, wanted: &VariantConfig| {
             let instances = wanted.instances.iter().map(|i| instance(endpoint, &wanted.name, i));
+            let known =
+                previous.and_then(|previous| previous.endpoint(endpoint)?.variant(&wanted.name));
             Ok(Arc::new(Variant {
                 name: wanted.name.clone(),
                 weight: wanted.weight,
@@ -90,6 +92,7 @@ impl Fleet {
                 },
                 max_in_flight: wanted.max_in_flight,
                 instances: instances.collect::<Result<_, BuildError>>()?,
+                answers: known.map(|variant| Arc::clone(&variant.answers)).unwrap_or_default(),
                 drains: wanted.instances.iter().map(|i| i.drain).collect(),
             }))
         };

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, sync::Arc};
 
 use super::{Instance, Strategy};
-use crate::metrics::EndpointMetrics;
+use crate::{engine::Kinds, metrics::EndpointMetrics};
 
 /// A variant's routing configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Variant {
     pub max_in_flight: Option<NonZeroU32>,
     /// Its instances, in the order of the configuration.
     pub instances: Vec<Arc<Instance>>,
+    /// How long its answers have been lately, by API.
+    pub answers: Arc<Kinds>,
     /// Which of them are draining by this variant's configuration.
     pub(super) drains: Vec<bool>,
 }
@@ -64,6 +66,11 @@ pub struct Endpoint {
 pub struct UnknownVariant;
 
 impl Endpoint {
+    /// The variant of this name.
+    pub fn variant(&self, name: &str) -> Option<&Arc<Variant>> {
+        self.variants.iter().find(|variant| variant.name == name)
+    }
+
     /// The variant that serves a request: the one that the client named
     /// (`X-Amzn-SageMaker-Target-Variant`), or one at random by weight.
     ///
@@ -78,8 +85,8 @@ impl Endpoint {
         rng: &mut fastrand::Rng,
     ) -> Result<&Arc<Variant>, UnknownVariant> {
         if let Some(name) = name {
-            let named = |variant: &&Arc<Variant>| variant.name.as_bytes() == name;
-            return self.variants.iter().find(named).ok_or(UnknownVariant);
+            let name = std::str::from_utf8(name).map_err(|_| UnknownVariant)?;
+            return self.variant(name).ok_or(UnknownVariant);
         }
         if let [only] = &*self.variants {
             return Ok(only);

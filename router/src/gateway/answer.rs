@@ -110,7 +110,11 @@ pub(super) async fn finish(
     copier.push(out.into());
     plan.endpoint.metrics.added(record.added + arrived.elapsed());
     let mut ticket: Option<Ticket> = Some(choice.ticket);
-    let result = relay.response_body(&mut copier, &mut ticket).await;
+    let lengths = plan.variant.answers.of(api as usize);
+    let result = relay.response_body(&mut copier, &mut ticket, lengths).await;
+    if !response.framing.is_length() && !dechunk {
+        lengths.note(copier.reads_with(relay.steered_response));
+    }
     drop(ticket);
     let userspace = &worker.metrics.userspace;
     let sent_on = relay.sending.copier.bytes() + read_ahead;

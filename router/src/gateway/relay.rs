@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, HandOver, Steering, Step, sockmap::SteerEnd},
+    engine::{Attempts, CarryError, Copier, HandOver, Lengths, Steering, Step, sockmap::SteerEnd},
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
@@ -175,7 +175,7 @@ impl<'a> Relay<'a> {
             return Poll::Pending;
         }
         let sending = &mut self.sending;
-        let hand_over = self.worker.hand_over(self.config, &sending.copier, sending.attempts);
+        let hand_over = self.worker.hand_over(self.config, None, &sending.copier, sending.attempts);
         sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
         let step =
             ready!(sending.copier.poll(cx, self.client, &mut self.upstream.stream, hand_over));
@@ -321,17 +321,19 @@ impl<'a> Relay<'a> {
     }
 
     /// Carries the response to its end. The ticket is released as soon as the instance has sent its
-    /// last byte, even if the client has not read it yet.
+    /// last byte, even if the client has not read it yet. `lengths` are those of such responses.
     pub(super) async fn response_body(
         &mut self,
         response: &mut Copier,
         ticket: &mut Option<Ticket>,
+        lengths: &Lengths,
     ) -> Result<(), Failed> {
+        let from = lengths.from();
         self.timer.restart(self.config.timeouts.stream_idle);
         self.client.release_input();
         let mut attempts = Attempts::default();
         loop {
-            let step = poll_fn(|cx| self.poll_body(cx, response, ticket, attempts)).await?;
+            let step = poll_fn(|cx| self.poll_body(cx, response, ticket, (from, attempts))).await?;
             match step {
                 Step::Complete => return Ok(()),
                 Step::Drained => self.steer_response(response, ticket, &mut attempts).await?,
@@ -344,7 +346,7 @@ impl<'a> Relay<'a> {
         cx: &mut Context<'_>,
         response: &mut Copier,
         ticket: &mut Option<Ticket>,
-        attempts: Attempts,
+        (from, attempts): (Option<u64>, Attempts),
     ) -> Poll<Result<Step, Failed>> {
         match self.poll_sending(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -356,7 +358,7 @@ impl<'a> Relay<'a> {
             Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
         }
         let hand_over = match self.sending.done {
-            true => self.worker.hand_over(self.config, response, attempts),
+            true => self.worker.hand_over(self.config, from, response, attempts),
             false => HandOver::Never,
         };
         let step = response.poll(cx, &mut self.upstream, &mut self.client.stream, hand_over);

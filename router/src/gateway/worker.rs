@@ -56,15 +56,17 @@ impl Worker {
         self.shared.fleet.load_full()
     }
 
-    /// When the kernel should carry the rest of a body.
+    /// When the kernel should carry the rest of a body; `learned` is what is known of such bodies, if
+    /// anything.
     pub(super) fn hand_over(
         &self,
         config: &Config,
+        learned: Option<u64>,
         copier: &Copier,
         attempts: Attempts,
     ) -> HandOver {
         match self.carrier {
-            Some(_) => Policy::of(config).hand_over(copier, attempts),
+            Some(_) => Policy::of(config, learned).hand_over(copier, attempts),
             None => HandOver::Never,
         }
     }

@@ -48,6 +48,7 @@ pub(super) struct Families {
     pub(super) body_bytes: IntCounterVec,
     pub(super) handovers: IntCounterVec,
     pub(super) fallbacks: IntCounterVec,
+    pub(super) learned_reads: IntGaugeVec,
     pub(super) engine_available: IntGaugeVec,
     pub(super) guard_packets: IntCounterVec,
     pub(super) xdp_packets: IntCounter,
@@ -211,6 +212,12 @@ impl Families {
                 "Bodies that a kernel engine handed back, or did not take, by reason. User space \
                  carried them on; no byte is lost by it.",
                 &["engine", "reason"],
+            ),
+            learned_reads: of.gauges(
+                "atalho_learned_reads",
+                "Reads from which on `auto` hands a response of unknown length over to the kernel, as \
+                 learned from how long such responses have been. Absent while fewer than 16 were seen.",
+                &["endpoint", "variant", "api"],
             ),
             engine_available: of.gauges(
                 "atalho_engine_available",

@@ -234,6 +234,14 @@ impl Metrics {
         }
     }
 
+    /// Sets what was learned, by endpoint, variant and API, of how long answers are. Nothing is known of others.
+    pub fn learned_reads<'a>(&self, known: impl Iterator<Item = ([&'a str; 3], u64)>) {
+        self.families.learned_reads.reset();
+        for (labels, reads) in known {
+            self.families.learned_reads.with_label_values(&labels).set(reads as i64);
+        }
+    }
+
     /// Runs `hook` before every rendering: the place to set gauges from live state, such as the
     /// in-flight counters.
     pub fn on_render(&self, hook: impl Fn(&Metrics) + Send + Sync + 'static) {

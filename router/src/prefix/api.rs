@@ -26,6 +26,19 @@ pub enum Api {
 }
 
 impl Api {
+    /// All of them, in order.
+    pub const ALL: [Self; 9] = [
+        Self::ChatCompletions,
+        Self::Completions,
+        Self::Responses,
+        Self::Embeddings,
+        Self::Messages,
+        Self::Generate,
+        Self::Invocations,
+        Self::Models,
+        Self::Other,
+    ];
+
     /// The form of the errors that this API's clients expect.
     pub fn error_form(self) -> ErrorForm {
         match self {
@@ -118,6 +131,12 @@ fn api(method: Method, path: &str) -> Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_apis_are_in_order() {
+        assert!(Api::ALL.iter().enumerate().all(|(at, api)| *api as usize == at));
+        assert!(Api::ALL.len() <= crate::engine::KINDS && Api::ALL.ends_with(&[Api::Other]));
+    }
 
     #[test]
     fn plain_paths() {

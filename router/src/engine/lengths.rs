@@ -1,0 +1,217 @@
+//! How long answers have been lately, and so from which read on the kernel should carry one.
+//!
+//! Of a body of unknown length nobody knows whether a hand-over will be earned back. To hand over after a
+//! fixed number of reads costs at most twice what somebody would pay who knew; with what was learned from
+//! answers of the same kind it costs less. Answers of a handful of tokens, as classifiers and tool calls
+//! give, are never handed over then, and others are at their first read.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Kinds of answers of a variant that are told apart.
+pub const KINDS: usize = 16;
+
+/// Reads from which the last bucket begins: longer ones are all alike.
+const MOST: u64 = 1 << (BUCKETS - 2);
+/// Bucket 0 is of at most one read, bucket `k` of more than half of `2^k`, and at most that.
+const BUCKETS: usize = 12;
+
+/// Reads and writes of user space that cost as much as a hand-over (docs/benchmarks.md).
+const HAND_OVER: u64 = 8;
+/// Answers after which something is known.
+const ENOUGH: u32 = 16;
+/// Answers after which all that was noted counts half: the last few hundred decide.
+const MEMORY: u32 = 256;
+/// What a noted answer weighs. That which never happened weighs 1, in each bucket: an answer that is longer
+/// than any before is not left to user space for ever.
+const NOTED: u64 = 32;
+
+/// What is known of the answers of one kind. Threads share it without a lock: a lost note does no harm.
+#[derive(Debug, Default)]
+pub struct Lengths {
+    counts: [AtomicU32; BUCKETS],
+    noted: AtomicU32,
+    /// See [`Lengths::from`]; zero while nothing is known.
+    from: AtomicU32,
+}
+
+impl Lengths {
+    /// Reads after which an answer is best handed over; `None` while too little is known.
+    pub fn from(&self) -> Option<u64> {
+        match self.from.load(Relaxed) {
+            0 => None,
+            from => Some(u64::from(from)),
+        }
+    }
+
+    /// Notes an answer that came in so many reads, or would have.
+    pub fn note(&self, reads: u64) {
+        self.counts[bucket(reads)].fetch_add(1, Relaxed);
+        let noted = self.noted.fetch_add(1, Relaxed) + 1;
+        // Exactly one of several threads sees this.
+        if noted == MEMORY {
+            self.fade();
+        }
+        if noted >= ENOUGH {
+            let counts = std::array::from_fn(|k| self.counts[k].load(Relaxed));
+            self.from.store(best(&counts), Relaxed);
+        }
+    }
+
+    fn fade(&self) {
+        let mut left = 0;
+        for count in &self.counts {
+            let half = count.load(Relaxed).div_ceil(2);
+            left += count.fetch_sub(half, Relaxed) - half;
+        }
+        // Never so few that what is known would be forgotten.
+        self.noted.store(left.max(ENOUGH), Relaxed);
+    }
+}
+
+/// What is known of each kind of answers.
+#[derive(Debug, Default)]
+pub struct Kinds([Lengths; KINDS]);
+
+impl Kinds {
+    /// Those of one kind, of less than [`KINDS`]. Others share.
+    pub fn of(&self, kind: usize) -> &Lengths {
+        &self.0[kind % KINDS]
+    }
+}
+
+fn bucket(reads: u64) -> usize {
+    if reads <= 1 { 0 } else { reads.min(MOST + 1).next_power_of_two().ilog2() as usize }
+}
+
+/// Twice the reads of an answer in a bucket, on average.
+const fn doubled(bucket: usize) -> u64 {
+    match bucket {
+        0 => 2,
+        _ => (1 << (bucket - 1)) + 1 + (1 << bucket),
+    }
+}
+
+/// The number of reads, a power of two, after which to hand over costs least.
+///
+/// An answer that has ended by then costs its reads; another one those until then, and the hand-over.
+fn best(counts: &[u32; BUCKETS]) -> u32 {
+    let weight = |k: usize| u64::from(counts[k]) * NOTED + 1;
+    let mut after: u64 = (0..BUCKETS).map(weight).sum();
+    let (mut until, mut least, mut best) = (0, u64::MAX, 1);
+    // Beyond the last but one, nothing is told apart.
+    for k in 0..BUCKETS - 1 {
+        after -= weight(k);
+        until += weight(k) * doubled(k);
+        let cost = until + after * 2 * ((1 << k) + HAND_OVER);
+        if cost < least {
+            (least, best) = (cost, 1 << k);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn learned(lengths: impl IntoIterator<Item = u64>) -> Option<u64> {
+        let known = Lengths::default();
+        lengths.into_iter().for_each(|reads| known.note(reads));
+        known.from()
+    }
+
+    fn cost(lengths: &[u64], from: u64) -> u64 {
+        let one = |&reads: &u64| if reads <= from { reads } else { from + HAND_OVER };
+        lengths.iter().map(one).sum()
+    }
+
+    #[test]
+    fn buckets_end_at_powers_of_two() {
+        for k in 1..BUCKETS - 1 {
+            let end = 1u64 << k;
+            assert_eq!((bucket(end / 2), bucket(end / 2 + 1), bucket(end)), (k - 1, k, k));
+        }
+        assert_eq!((bucket(0), bucket(1), bucket(2)), (0, 0, 1));
+        assert_eq!((bucket(MOST), bucket(MOST + 1)), (BUCKETS - 2, BUCKETS - 1));
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!([0, 1, 2, 3, 4].map(doubled), [2, 4, 7, 13, 25]);
+    }
+
+    #[test]
+    fn short_answers_are_not_handed_over_and_long_ones_are_at_once() {
+        let of = |reads: u64| learned([reads; ENOUGH as usize]).expect("enough of them");
+        for reads in 2..=8 {
+            assert!(of(reads) >= reads, "{reads}");
+        }
+        for reads in 17..2_000 {
+            assert_eq!(of(reads), 1, "{reads}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_few() {
+        assert_eq!(learned([500; ENOUGH as usize - 1]), None);
+        assert!(learned([500; ENOUGH as usize]).is_some());
+    }
+
+    #[test]
+    fn of_many_short_and_few_long_answers_those_are_handed_over() {
+        let mixed = (0..200).map(|i| if i % 20 == 0 { 800 } else { 3 });
+        assert_eq!(learned(mixed), Some(4));
+        let rare_ones = (0..200).map(|i| if i == 0 { 800 } else { 5 });
+        assert_eq!(learned(rare_ones), Some(8));
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let known = Lengths::default();
+        for (reads, from) in [(5, 8), (700, 1), (5, 8), (12, 1)] {
+            (0..3 * MEMORY).for_each(|_| known.note(reads));
+            assert_eq!(known.from(), Some(from), "{reads}");
+        }
+        assert!(known.counts.iter().map(|count| count.load(Relaxed)).sum::<u32>() <= MEMORY);
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        let kinds = Kinds::default();
+        (0..ENOUGH).for_each(|_| kinds.of(3).note(4));
+        assert!(kinds.of(3).from().is_some() && kinds.of(4).from().is_none());
+        assert!(kinds.of(3 + KINDS).from().is_some());
+    }
+
+    #[test]
+    fn threads_may_note_at_the_same_time() {
+        let known = Lengths::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| known.note(400)));
+            }
+        });
+        assert_eq!(known.from(), Some(1));
+    }
+
+    proptest! {
+        #[test]
+        fn no_fixed_number_of_reads_would_have_cost_much_less(
+            lengths in proptest::collection::vec(
+                prop_oneof![0u64..6, 0u64..40, 0u64..3_000, Just(u64::MAX / 512)], 16..255,
+            ),
+        ) {
+            let from = learned(lengths.iter().copied()).expect("enough of them");
+            prop_assert!(from.is_power_of_two() && from <= MOST);
+            // Averages stand for the lengths in a bucket, and what never happened counts a little.
+            let slack = |cost: u64| cost + cost / 2 + 64 * HAND_OVER;
+            for other in 1..=MOST {
+                let (cost, best) = (cost(&lengths, from), cost(&lengths, other));
+                prop_assert!(cost <= slack(best), "{from}: {cost}, {other}: {best}");
+            }
+        }
+
+        #[test]
+        fn any_counts_have_an_answer(counts: [u32; BUCKETS]) {
+            prop_assert!(u64::from(best(&counts)) <= MOST);
+        }
+    }
+}
