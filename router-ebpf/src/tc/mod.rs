@@ -149,6 +149,9 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
         }
         if (*work).packet.flags & tcp::SYN != 0 {
             // Anybody can send one. If it opens a connection, the answer to it tells.
+            if (*entry).flags & flag::CLOSED != 0 {
+                forget(entry);
+            }
             return None;
         }
         let Some(lock) = Lock::take(&raw mut (*entry).lock) else { return Some(DROP) };
@@ -244,8 +247,8 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
         }
         if (*work).packet.flags & tcp::SYN != 0 {
             // The kernel opens another connection with these addresses: the socket is gone, whether the
-            // gateway has closed it already or not. The flow never changes while an entry can be found.
-            let _ = FLOWS.remove(&(*entry).flow);
+            // gateway has closed it already or not.
+            forget(entry);
             return None;
         }
         let lock = Lock::take(&raw mut (*entry).lock);
@@ -289,4 +292,14 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
         }
         if (*work).plan == packet::plan::PASS { Some(packet::pass(skb, work)) } else { Some(DROP) }
     }
+}
+
+/// The addresses are those of another connection now, or of none.
+///
+/// # Safety
+/// `entry` must point to an element.
+#[inline(always)]
+unsafe fn forget(entry: *mut Conn) {
+    // SAFETY: the flow never changes while an entry can be found.
+    let _ = unsafe { FLOWS.remove(&(*entry).flow) };
 }

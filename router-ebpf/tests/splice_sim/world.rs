@@ -376,8 +376,12 @@ impl World {
 
     fn ingress(&mut self, conn: usize, segment: &Segment) {
         let Some(link) = self.conns[conn].link else {
-            let Conn { word, socket, .. } = &mut self.conns[conn];
+            let Conn { own, word, socket, .. } = &mut self.conns[conn];
             let syn = segment.head.flags & flag::SYN != 0;
+            if syn && own.gone.is_some() {
+                // Closed: the entry gives way to a new connection.
+                *word = word::with_mode(*word, mode::DEAD);
+            }
             if syn || word::mode(*word) == mode::DEAD {
                 // A socket answers a SYN, whatever its number.
                 return self.deliver(conn, segment.clone());
