@@ -238,15 +238,22 @@ fn observe_own(socket: &mut Socket, wire: &Packet) {
     }
 }
 
-/// A packet of a socket whose connection is not spliced.
+/// The timestamps of a packet that a socket sends. Its own values, moved, so that an echo tells it which of
+/// its packets has arrived: it would take an older one for that of a packet that it repeats without need.
 #[inline(always)]
-pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
-    let timestamps = restamp(&packet.timestamps, |stamp| {
+fn stamp_own(socket: &mut Socket, packet: &Packet) -> Option<Timestamps> {
+    restamp(&packet.timestamps, |stamp| {
         socket.ts_own = stamp.value;
         let value = timestamps::own(stamp.value, &mut socket.ts_offset, &mut socket.ts_last);
         socket.ts_floor = value;
         Timestamps { value, echo: stamp.echo }
-    });
+    })
+}
+
+/// A packet of a socket whose connection is not spliced.
+#[inline(always)]
+pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
+    let timestamps = stamp_own(socket, packet);
     let mut wire = Packet {
         seq: packet.seq.wrapping_add(socket.tx),
         ack: packet.ack.wrapping_add(socket.rx),
@@ -652,13 +659,12 @@ fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet, out: &mut Outcome
         // A repetition or a probe: the socket must see the answer.
         pair.receiver.asks = 1;
     }
-    let value = pair.receiver.ts_last;
-    pair.receiver.ts_floor = value;
+    let timestamps = stamp_own(&mut pair.receiver, packet);
     let wire = Packet {
         seq: seq::shift(pair.splice.a, place),
         ack: packet.ack.wrapping_add(pair.receiver.rx),
         sack: packet.sack.shifted(pair.receiver.rx),
-        timestamps: restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.echo }),
+        timestamps,
         len,
         flags: if early { packet.flags & !flag::FIN } else { packet.flags },
         window: window::at_most(packet.window, pair.receiver.limit, pair.receiver.scale_own),
@@ -863,6 +869,42 @@ mod tests {
         ingress_from_receiver(&mut pair, &ack(510, 30));
         let sent = passed(egress(&mut pair, Side::Receiver, &fin).action);
         assert_eq!((sent.seq, sent.flags), (510, flag::FIN | flag::ACK));
+    }
+
+    /// Or it would take the answer for one to what it had sent before (RFC 3522), and not repeat the rest.
+    #[test]
+    fn the_receivers_socket_knows_what_was_answered_to_a_repetition() {
+        // The source's clock stands still, goes as the socket's, or faster.
+        for ticks in [0, 200, 200_000] {
+            let mut pair = live(1 << 20);
+            pair.receiver = Socket {
+                ts_own: 10_000,
+                ts_last: 30_000,
+                ts_floor: 30_000,
+                ts_offset: 20_000,
+                ..pair.receiver
+            };
+            pair.splice.ts_forth = 29_000;
+            let mut last = 30_000;
+            for round in 1..6 {
+                let stamp = |value, echo| Some(Timestamps { value, echo });
+                let timestamps = stamp(1_000 + (round - 1) * ticks, 0);
+                let sent = Packet { timestamps, ..data(100 + round, 1, 0) };
+                let Action::Forward(sent) = ingress_from_source(&mut pair, &sent).action else {
+                    panic!("not forwarded");
+                };
+                let own = 10_000 + round * 200;
+                let again = Packet { timestamps: stamp(own, 0), ..data(490, 10, 0) };
+                let again = passed(egress(&mut pair, Side::Receiver, &again).action);
+                for value in [sent, again].map(|packet| packet.timestamps.unwrap().value) {
+                    assert!(!seq::before(value, last), "{value} after {last}");
+                    last = value;
+                }
+                let got = Packet { timestamps: stamp(0, last), ..ack(491, 2000) };
+                let got = passed(ingress_from_receiver(&mut pair, &got).action);
+                assert_eq!(got.timestamps.unwrap().echo, own);
+            }
+        }
     }
 
     /// The acknowledgements that told of it went to the source.
