@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod capture;
 pub mod chunked;
 pub mod engine;
+pub mod frames;
 pub mod gate;
 pub mod gateway;
 pub mod message;

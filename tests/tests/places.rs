@@ -5,6 +5,7 @@
 use std::{
     fs::File,
     io::{Read, Write},
+    mem::offset_of,
     os::{fd::AsRawFd, unix::net::UnixStream},
     thread::JoinHandle,
     time::Duration,
@@ -12,16 +13,18 @@ use std::{
 
 use aya::{
     Ebpf,
-    maps::Array,
+    maps::{Array, Map, MapData},
     programs::{
         SchedClassifier, TcAttachType,
         tc::{NlOptions, TcAttachOptions},
     },
 };
+use router_ebpf::splice::layout::{Conn, role};
 use tests::{
     Engine, Gateway, Peer, Setup, Upstream,
     bpf::Objects,
     chunked, eventually,
+    frames::{Link, Segment},
     message::{CHUNKED_HEAD, chat, chunked_request, response},
     netns::Namespace,
     payload, process,
@@ -156,6 +159,38 @@ impl Joined {
         client.response();
     }
 
+    /// An answer that goes on, which is spliced from its next byte on.
+    #[track_caller]
+    fn begin_spliced_stream(&mut self) {
+        self.client.send(chat("stream"));
+        self.instance.request();
+        self.instance.send(CHUNKED_HEAD);
+        self.client.head();
+        for number in 0..100 {
+            let spliced = || (pairs(&self.gateway) == [0]).then_some(());
+            if tests::wait::within(Duration::from_millis(100), spliced).is_some() {
+                return;
+            }
+            self.token(number);
+        }
+        panic!("not spliced: {}", refusals(&self.gateway));
+    }
+
+    /// One token of an answer that goes on.
+    #[track_caller]
+    fn token(&mut self, number: u64) {
+        let chunk = chunked::chunk(&payload::bytes(number, 150));
+        self.instance.send(&chunk);
+        self.client.expect(&chunk);
+    }
+
+    /// The end of one.
+    #[track_caller]
+    fn end_stream(&mut self) {
+        self.instance.send("0\r\n\r\n");
+        self.client.expect("0\r\n\r\n");
+    }
+
     /// Twenty tokens of an answer that goes on.
     #[track_caller]
     fn begin_stream(&mut self) {
@@ -164,9 +199,7 @@ impl Joined {
         self.instance.send(CHUNKED_HEAD);
         self.client.head();
         for number in 0..20 {
-            let chunk = chunked::chunk(&payload::bytes(number, 150));
-            self.instance.send(&chunk);
-            self.client.expect(&chunk);
+            self.token(number);
         }
     }
 
@@ -196,6 +229,33 @@ impl Joined {
         assert!(self.fallbacks(reason) > 0.0, "not for {reason}: {}", refusals(&self.gateway));
         self.gateway.expect_idle();
     }
+}
+
+/// An element of the programs' memory.
+#[derive(Clone, Copy)]
+struct Element([u8; size_of::<Conn>()]);
+
+// SAFETY: bytes.
+unsafe impl aya::Pod for Element {}
+
+impl Element {
+    fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.0[at..at + N].try_into().expect("within the element")
+    }
+}
+
+/// What has been forwarded so far by each pair that is spliced now.
+fn pairs(gateway: &Gateway) -> Vec<u64> {
+    let conns = Objects::of(gateway.pid()).maps.into_iter().find_map(|id| {
+        let map = MapData::from_id(id).ok()?;
+        (map.info().ok()?.name_as_str()? == "CONNS").then_some(map)
+    });
+    let conns: Array<_, Element> = Map::Array(conns.expect("a map of it")).try_into().unwrap();
+    // Those that were never used are zero, and the first few are used again.
+    let used = (0..32).map(|index| conns.get(&index, 0).unwrap());
+    used.filter(|one| u32::from_ne_bytes(one.bytes(offset_of!(Conn, role))) == role::SOURCE)
+        .map(|one| u64::from_ne_bytes(one.bytes(offset_of!(Conn, pair.splice.forwarded))))
+        .collect()
 }
 
 fn refusals(gateway: &Gateway) -> String {
@@ -361,6 +421,74 @@ fn tags_in_the_frame_are_left_to_another_engine() {
     let mut joined = place.join();
     joined.exchange(0);
     joined.expect_refused("interface");
+}
+
+/// Frames of a VLAN are those of another network, whatever they look like: of the stream that is spliced,
+/// its next bytes or its end.
+#[test]
+fn tagged_frames_that_look_like_those_of_a_stream() {
+    let Some(row) = Row::new() else { return };
+    let mut joined = row.place().join();
+    joined.expect_spliced();
+    // Behind ours.
+    let arriving = [("sees_arriving", TcAttachType::Ingress)];
+    let behind = Others::attach_to(&row.gateway, &row.links[2], &arriving, false);
+    let (ours, theirs) =
+        (Link::open(&row.instance, &row.links[3]), Link::open(&row.client, &row.links[0]));
+    joined.begin_spliced_stream();
+    let chunk = chunked::chunk(&payload::bytes(77, 150));
+    joined.instance.send(&chunk);
+    joined.client.expect(&chunk);
+    let forged = chunked::chunk(&payload::bytes(78, 150));
+    let wanted = |segment: &Segment| segment.payload() == chunk;
+    let last = ours.take("the last chunk, from the instance", wanted);
+    let seen = behind.seen()[0];
+    let tags: [&[u16]; 3] = [&[7], &[0x6007], &[7, 8]];
+    for tags in tags {
+        ours.send(&last.next(0x18, &forged).tagged(tags));
+        ours.send(&last.next(Segment::RESET, &[]).tagged(tags));
+    }
+    eventually("they go on", || behind.seen()[0] >= seen + 2 * tags.len() as u64);
+
+    // What the gateway's host sends into a VLAN on the same link leaves as it is.
+    let last = theirs.take("the last chunk, to the client", wanted);
+    let gateways = Link::open(&row.gateway, &row.links[1]);
+    for (number, tags) in tags.into_iter().enumerate() {
+        let strange = last.next(0x18, &payload::bytes(number as u64, 99));
+        gateways.send(&strange.tagged(tags));
+        if tags.len() == 1 {
+            // (The socket shows it without its tag.)
+            theirs.take("the frame that was sent", |segment| segment.bytes() == strange.bytes());
+        }
+    }
+
+    for number in 0..20 {
+        joined.token(number);
+    }
+    joined.end_stream();
+    assert!(!theirs.passed().any(|segment| segment.payload() == forged));
+    joined.exchange(1);
+    assert_eq!(joined.upstream.accepted(), 1);
+    joined.gateway.expect_idle();
+}
+
+/// A tag that holds a priority alone is of the same network: the gateway's socket gets what the programs
+/// leave to it, and they notice.
+#[test]
+fn packets_that_pass_the_programs_by_are_noticed() {
+    let Some(row) = Row::new() else { return };
+    let mut joined = row.place().join();
+    joined.begin_spliced_stream();
+    let tagging = [("gives_priority", TcAttachType::Egress)];
+    let tagging = Others::attach_to(&row.instance, &row.links[3], &tagging, false);
+    for number in 0..20 {
+        joined.token(number);
+    }
+    assert!(tagging.seen()[1] >= 20);
+    assert!(joined.fallbacks("bypassed") > 0.0, "{}", refusals(&joined.gateway));
+    drop(tagging);
+    joined.end_stream();
+    joined.expect_spliced();
 }
 
 #[test]
@@ -655,13 +783,18 @@ struct Others(Ebpf);
 
 impl Others {
     fn attach(row: &Row, programs: &[(&str, TcAttachType)], filters: bool) -> Self {
-        Self::attach_to(row, &row.links[1], programs, filters)
+        Self::attach_to(&row.gateway, &row.links[1], programs, filters)
     }
 
-    fn attach_to(row: &Row, link: &str, programs: &[(&str, TcAttachType)], filters: bool) -> Self {
+    fn attach_to(
+        host: &Namespace,
+        link: &str,
+        programs: &[(&str, TcAttachType)],
+        filters: bool,
+    ) -> Self {
         let path = process::build_dir().join("../bpf-tests/atalho-wire");
         let mut ebpf = Ebpf::load_file(&path).expect("`cargo xtask build-ebpf` builds it");
-        row.gateway.run(|| {
+        host.run(|| {
             for (name, way) in programs {
                 let program: &mut SchedClassifier =
                     ebpf.program_mut(name).unwrap().try_into().unwrap();
@@ -735,7 +868,7 @@ fn packets_that_overtake_others_leave_no_hole() {
     // Single packets, which arrive many at a time.
     row.instance.plain_packets(&row.links[3]);
     let behind = [("falls_behind", TcAttachType::Ingress)];
-    let behind = Others::attach_to(&row, &row.links[2], &behind, false);
+    let behind = Others::attach_to(&row.gateway, &row.links[2], &behind, false);
     let Joined { gateway, mut client, mut instance, upstream } = row.place().join();
     let holes = || {
         let labels = [("engine", "splice"), ("reason", "hole")];

@@ -9,7 +9,7 @@ use core::arch::asm;
 
 use aya_ebpf::{
     bindings::{BPF_F_INGRESS, TC_ACT_OK, TC_ACT_SHOT, TC_ACT_UNSPEC},
-    helpers::bpf_redirect,
+    helpers::{bpf_redirect, generated::bpf_skb_vlan_push},
     macros::{classifier, map},
     maps::Array,
     programs::TcContext,
@@ -40,6 +40,18 @@ pub(crate) fn sees_arriving(_: TcContext) -> i32 {
 #[classifier]
 pub(crate) fn sees_leaving(_: TcContext) -> i32 {
     see(1)
+}
+
+/// Of a frame's tag: the network itself (VLAN 0), and a priority.
+const PRIORITY: u16 = 0x6000;
+
+/// Gives what leaves a tag with a priority alone. It is of the same network as without it.
+#[classifier]
+pub(crate) fn gives_priority(ctx: TcContext) -> i32 {
+    const TAGGED: u16 = 0x8100u16.to_be();
+    // SAFETY: changes the packet.
+    let failed = unsafe { bpf_skb_vlan_push(ctx.skb.skb, TAGGED, PRIORITY) } != 0;
+    if failed { TC_ACT_SHOT as i32 } else { see(1) }
 }
 
 /// Lets nobody behind it have a packet.
