@@ -291,6 +291,20 @@ impl Gateway {
         }
     }
 
+    /// Asserts that drivers have forwarded packets, if the engine under test is that.
+    ///
+    /// # Panics
+    /// When they have not.
+    #[track_caller]
+    pub fn expect_drivers_took_part(&self) {
+        if self.engine == Engine::SpliceXdp {
+            assert!(
+                self.metric("atalho_xdp_packets_total", &[]) > 0.0,
+                "drivers forwarded nothing"
+            );
+        }
+    }
+
     /// As [`Gateway::expect_carried`]; but where an engine may have to refuse for a reason that lies in
     /// the peers, having refused for that reason is enough. `splice` can only carry to a client whose
     /// window is as large as what the instance has been promised; and whatever an instance sends

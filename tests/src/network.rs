@@ -103,7 +103,7 @@ pub struct Network {
 pub struct Wires {
     client: Mutex<Wire>,
     instance: Mutex<Wire>,
-    _namespace: Namespace,
+    namespace: Namespace,
 }
 
 impl Wires {
@@ -115,6 +115,27 @@ impl Wires {
     /// The one between gateway and instance.
     pub fn instance(&self) -> MutexGuard<'_, Wire> {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on some long frames of the instance are overtaken by those that came with them.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn overtake(&self) {
+        self.instance().overtake(&self.namespace);
+    }
+
+    /// Makes their ends at the gateway take what XDP redirects there. Those put packets together then, which the
+    /// other ends take apart.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn take_redirected(&self) {
+        let [client, instance] = [self.client(), self.instance()].map(|wire| wire.links.clone());
+        for (near, far) in [(&client[1], &client[0]), (&instance[0], &instance[1])] {
+            self.namespace.set_receive_offload(near, true);
+            self.namespace.plain_packets(far);
+        }
     }
 
     /// Changes how bad both are.
@@ -161,7 +182,7 @@ impl Network {
                 };
                 let (first, client_link) = wire(&client, &gateway, seed);
                 let (second, instance_link) = wire(&gateway, &instance, !seed);
-                let wires = Wires { client: first, instance: second, _namespace: middle };
+                let wires = Wires { client: first, instance: second, namespace: middle };
                 (client_link, instance_link, Some(wires))
             }
         };
@@ -208,6 +229,7 @@ impl Network {
     pub fn allow_xdp(&self) {
         self.client.xdp_peer(&self.client_link.0);
         self.instance.xdp_peer(&self.instance_link.1);
+        self.wires.iter().for_each(Wires::take_redirected);
     }
 
     /// Takes this thread, and those that it starts, to the client's host.

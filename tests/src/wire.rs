@@ -20,7 +20,7 @@ use std::{
 use aya::{
     Ebpf,
     maps::Array,
-    programs::{SchedClassifier, TcAttachType},
+    programs::{LinkOrder, SchedClassifier, TcAttachType, tc::TcAttachOptions},
 };
 pub use wire::Fate;
 use wire::{COUNTERS, ENDS, Settings, setting};
@@ -57,11 +57,21 @@ impl Shares {
 #[derive(Debug)]
 pub struct Wire {
     ebpf: Ebpf,
+    /// The interfaces, left and right.
+    pub(crate) links: [String; 2],
     ports: [u64; 2],
     holds: [u64; 2],
     seed: u64,
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A program, loaded.
+fn load<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
+    let program = ebpf.program_mut(name).expect("a program of ours");
+    let program: &mut SchedClassifier = program.try_into().expect("a classifier");
+    program.load().expect("a program that the kernel takes");
+    program
 }
 
 impl Wire {
@@ -90,17 +100,20 @@ impl Wire {
             let outs = [ports[1], ports[0]];
             let thread = std::thread::spawn(move || hold(&sockets, outs, &stopped, seed));
             for (name, link) in [("from_left", left), ("from_right", right)] {
-                let program: &mut SchedClassifier = ebpf
-                    .program_mut(name)
-                    .expect("a program of ours")
-                    .try_into()
-                    .expect("a classifier");
-                program.load().expect("a program that the kernel takes");
+                let program = load(&mut ebpf, name);
                 program.attach(link, TcAttachType::Ingress).expect("an interface");
             }
             (ports.map(u64::from), holds.map(u64::from), thread)
         });
-        let mut wire = Self { ebpf, ports, holds, seed, stop, thread: Some(thread) };
+        let mut wire = Self {
+            ebpf,
+            links: [left, right].map(str::to_owned),
+            ports,
+            holds,
+            seed,
+            stop,
+            thread: Some(thread),
+        };
         wire.set(Shares::default());
         wire
     }
@@ -123,6 +136,31 @@ impl Wire {
             settings[setting::SEED] = self.seed.wrapping_mul(2).wrapping_add(end.into());
             map.set(end, settings, 0).expect("an element");
         }
+    }
+
+    /// From now on some of the long frames that come in at the right end are overtaken by those that came with
+    /// them.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub(crate) fn overtake(&mut self, namespace: &Namespace) {
+        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let program = load(&mut self.ebpf, "falls_behind");
+        namespace.run(|| {
+            let attached =
+                program.attach_with_options(&self.links[1], TcAttachType::Ingress, first);
+            attached.expect("an interface")
+        });
+    }
+
+    /// How many were.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn overtaken(&self) -> u64 {
+        let map = self.ebpf.map("SEEN").expect("a map of ours");
+        let map: Array<_, u64> = map.try_into().expect("an array");
+        map.get(&0, 0).expect("an element")
     }
 
     /// How many packets met a fate so far, of those that came in at the left end, and at the right.

@@ -9,6 +9,7 @@ use tests::{
     capture::Capture,
     chunked, for_each_engine_on_own_networks,
     message::{CHUNKED_HEAD, chat, chunked_request, request, response},
+    network::Wires,
     payload, process,
     traffic::{self, Baseline, Kind, Traffic},
     wire::Shares,
@@ -21,6 +22,7 @@ fn drivers(network: &Network, engine: Engine) -> Option<[Guard; 2]> {
             .expect("a guard")
     };
     (engine == Engine::SpliceXdp && engine.available()).then(|| {
+        network.wires.iter().for_each(Wires::take_redirected);
         [
             network.client.run(|| start(&network.client_link.0)),
             network.instance.run(|| start(&network.instance_link.1)),
@@ -114,6 +116,7 @@ fn exchanges(engine: Engine) {
     assert_eq!(upstream.accepted(), 1);
     gateway.expect_carried("response");
     gateway.expect_carried("request");
+    gateway.expect_drivers_took_part();
     client.close();
     gateway.expect_idle();
     drop(gateway);
@@ -159,6 +162,7 @@ for_each_engine_on_own_networks! {
             };
             traffic.run(&gateway, &fleet);
             gateway.expect_carried("response");
+            gateway.expect_drivers_took_part();
             wires.set(Shares::default());
             baseline.expect(&gateway, &fleet);
         });

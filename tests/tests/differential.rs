@@ -34,6 +34,7 @@ for_each_engine! {
         assert!(tally.aborts().iter().all(|count| *count > 10));
         gateway.expect_carried("request");
         gateway.expect_carried("response");
+        gateway.expect_drivers_took_part();
         assert!(engine == Engine::Userspace || gateway.carried(engine, "response") > 1 << 20);
         baseline.expect(&gateway, &fleet);
     }

@@ -88,6 +88,7 @@ fn exchanges_over(engine: Engine, links: &Links) {
     assert!(tally.exchanges() > 100, "too slow to mean anything");
     gateway.expect_carried("response");
     gateway.expect_carried("request");
+    gateway.expect_drivers_took_part();
     wires.set(Shares::default());
     baseline.expect(&gateway, &fleet);
 }

@@ -38,16 +38,19 @@ pub(super) fn arrived(skb: *mut __sk_buff, work: *mut Work) {
 /// The furthest that a packet overtakes others by, in bytes: four aggregates. What is further ahead has lost
 /// something on its way, and would only fill the processor's queue, with what comes behind it.
 const REACH: i64 = 256 * 1024;
+/// The same where drivers forward. There, packets of a connection come in the order in which a driver took them, one
+/// by one and faster, and more of them fill the queue until it overflows. Within an aggregate that the source's
+/// host has cut up they may still change places.
+const REACH_XDP: i64 = 64 * 1024;
 
-/// Whether it may wait once more. Not where drivers forward: there, packets of a connection come one after
-/// the other through a queue of the driver's, and one that is missing is most likely lost. Those behind it would
-/// only fill the processor's queue until it overflows.
+/// Whether it may wait once more.
 #[inline(always)]
 pub(super) fn may(work: *mut Work, splice: &Splice) -> bool {
     // SAFETY: the work is this CPU's alone.
     let (turns, number) = unsafe { ((*work).turns, (*work).packet.seq) };
     let ahead = splice.position(number) - splice.parsed as i64;
-    XDP.load() == 0 && turns < TURNS && ahead <= REACH
+    let reach = if XDP.load() == 0 { REACH } else { REACH_XDP };
+    turns < TURNS && ahead <= reach
 }
 
 /// Lets it come again, behind what is in the queue.
