@@ -310,13 +310,14 @@ fn auto_learns_which_answers_are_worth_splicing() {
         gateway.metrics().sum("atalho_handovers_total", &[]) - before
     };
     let learned = || gateway.metrics().sum("atalho_learned_reads", &[("api", "chat_completions")]);
-    // Nothing is known yet: the fifth read may be the kernel's, though there is nothing behind it.
-    answers(15, 4);
+    assert_eq!(answers(15, 3), 0.0, "four reads with the last chunk, and nothing behind it");
     assert_eq!(learned(), 0.0, "not enough to tell");
-    answers(1, 4);
-    assert_eq!(learned(), 8.0);
-    assert_eq!(answers(40, 4), 0.0, "known to be too short");
-    assert!(answers(1, 30) >= 1.0, "longer than any before");
-    assert!(answers(50, 30) >= 50.0);
-    assert_eq!(learned(), 1.0, "expected to be long");
+    assert_eq!(answers(200, 3), 0.0);
+    assert_eq!(learned(), 4.0);
+    assert!(answers(1, 30) >= 1.0, "though the programs no longer looked at such connections");
+    answers(20, 4);
+    assert_eq!(learned(), 8.0, "none of them is worth it");
+    assert_eq!(answers(20, 4), 0.0);
+    assert!(answers(100, 30) >= 100.0);
+    assert!(learned() < 8.0, "worth it earlier");
 }

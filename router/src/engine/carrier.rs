@@ -125,10 +125,18 @@ impl Carrier {
     }
 
     /// Makes a connection known to an engine that follows its packets from before the hand-over on.
-    /// `connected` if the gateway opened it.
-    pub fn register(&self, conn: &mut Conn, connected: bool) {
+    /// `connected` if the gateway opened it. True if it was not known, and is now.
+    pub fn register(&self, conn: &mut Conn, connected: bool) -> bool {
+        match self {
+            Self::Splice(engine) => engine.register(conn, connected),
+            Self::Sockmap(_) => false,
+        }
+    }
+
+    /// Takes that back, if nothing has been carried yet: the engine's look at each packet costs something.
+    pub fn forget(&self, conn: &mut Conn) {
         if let Self::Splice(engine) = self {
-            engine.register(conn, connected);
+            engine.forget(conn);
         }
     }
 

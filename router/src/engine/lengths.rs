@@ -25,16 +25,58 @@ const MEMORY: u32 = 256;
 /// than any before is not left to user space for ever.
 const NOTED: u64 = 32;
 
+/// A share of all answers, in the fixed point of [`Lengths::due`].
+const ALL: u32 = 1 << 16;
+/// The weight of the newest answer in that share is one of so many: it follows the last dozens.
+const SMOOTH: u32 = 32;
+
+/// Whether answers are to be expected that are handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Some: what a hand-over needs is to be ready from the beginning.
+    HandOver,
+    /// Few: as it is, it is as good.
+    Little,
+    /// Hardly any: what is ready for one costs more than it brings.
+    Nothing,
+}
+
 /// What is known of the answers of one kind. Threads share it without a lock: a lost note does no harm.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Lengths {
     counts: [AtomicU32; BUCKETS],
     noted: AtomicU32,
+    /// The share of answers, those of known length included, that were due to be handed over.
+    due: AtomicU32,
     /// See [`Lengths::from`]; zero while nothing is known.
     from: AtomicU32,
 }
 
+impl Default for Lengths {
+    /// Nothing is known; every answer may be worth it.
+    fn default() -> Self {
+        let (counts, noted, from) = Default::default();
+        Self { counts, noted, due: ALL.into(), from }
+    }
+}
+
 impl Lengths {
+    /// Notes whether an answer was due to be handed over, whatever became of that.
+    pub fn note_due(&self, due: bool) {
+        let before = self.due.load(Relaxed);
+        let after = before - before.div_ceil(SMOOTH) + if due { ALL / SMOOTH } else { 0 };
+        self.due.store(after.min(ALL), Relaxed);
+    }
+
+    /// What the next one is likely to be.
+    pub fn expect(&self) -> Expect {
+        match self.due.load(Relaxed) {
+            due if due >= ALL / 8 => Expect::HandOver,
+            due if due >= ALL / 32 => Expect::Little,
+            _ => Expect::Nothing,
+        }
+    }
+
     /// Reads after which an answer is best handed over; `None` while too little is known.
     pub fn from(&self) -> Option<u64> {
         match self.from.load(Relaxed) {
@@ -171,6 +213,22 @@ mod tests {
             assert_eq!(known.from(), Some(from), "{reads}");
         }
         assert!(known.counts.iter().map(|count| count.load(Relaxed)).sum::<u32>() <= MEMORY);
+    }
+
+    #[test]
+    fn hand_overs_are_expected_until_there_are_none_and_again_once_there_are_some() {
+        let known = Lengths::default();
+        let note = |due, times| {
+            (0..times).for_each(|_| known.note_due(due));
+            known.expect()
+        };
+        assert_eq!(note(true, 1), Expect::HandOver);
+        assert_eq!(note(false, 50), Expect::HandOver);
+        assert_eq!(note(false, 100), Expect::Nothing);
+        assert_eq!(note(true, 1), Expect::Little, "one more than none");
+        assert_eq!(note(true, 5), Expect::HandOver);
+        assert_eq!(note(true, 1_000), Expect::HandOver);
+        assert_eq!(note(false, 1_000), Expect::Nothing);
     }
 
     #[test]

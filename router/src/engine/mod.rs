@@ -15,6 +15,6 @@ mod testing;
 pub mod userspace;
 
 pub use carrier::{Carrier, Loaded, Settings, Steering};
-pub use lengths::{KINDS, Kinds, Lengths};
+pub use lengths::{Expect, KINDS, Kinds, Lengths};
 pub use policy::{Attempts, Policy};
 pub use userspace::{CarryError, Copier, HandOver, Step};

@@ -6,8 +6,10 @@
 //! kernel worker's wake-up, which is nowhere cheaper. So `auto` means splice, or user space; see
 //! `docs/benchmarks.md` for the measurements.
 
+use router_ebpf::framing::Framing;
+
 use super::{
-    Copier, HandOver,
+    Copier, Expect, HandOver, Lengths,
     sockmap::{Decline, HandBack, SteerEnd},
 };
 use crate::config::{Config, EngineMode};
@@ -41,7 +43,7 @@ impl Attempts {
     /// would fail in the same way, and again, before the event loop ever gets to read them. And the next
     /// one comes before the receiver has them: it may be its answer that makes the source go on, at once.
     pub fn note(&mut self, end: &SteerEnd, copier: &Copier, carried: u64) {
-        self.after = copier.bytes() + 1;
+        self.wait(copier);
         self.outrun = *end == SteerEnd::Declined(Decline::Unread);
         match end {
             SteerEnd::Declined(
@@ -64,6 +66,11 @@ impl Attempts {
             _ if carried >= Self::WORTH => {}
             _ => self.short = self.short.saturating_add(1),
         }
+    }
+
+    /// Makes no further attempt before more has been carried.
+    pub fn wait(&mut self, copier: &Copier) {
+        self.after = copier.bytes() + 1;
     }
 
     fn encourage(self, copier: &Copier) -> bool {
@@ -89,6 +96,15 @@ impl Policy {
         let learned = learned.filter(|_| Self::learns(config));
         let steer_from_reads = learned.unwrap_or(steer_from_reads);
         Self { mode, steer_from_bytes, steer_from_reads }
+    }
+
+    /// Whether something is likely to be handed over in an exchange whose request body stands at `request`.
+    pub fn expect(config: &Config, request: Framing, answers: &Lengths) -> Expect {
+        let long = !request.is_length() || request.remaining >= config.engine.steer_from_bytes;
+        match Self::learns(config) && (request.is_done() || !long) {
+            true => answers.expect(),
+            false => Expect::HandOver,
+        }
     }
 
     /// Whether it makes use of what is learned. An engine that was asked for carries what it can.
@@ -129,7 +145,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use router_ebpf::framing::Framing;
 
     #[test]
     fn a_body_must_be_long_enough_and_not_given_up() {
@@ -179,6 +194,28 @@ mod tests {
             config.engine.mode = mode;
             assert_eq!(reads(&config, Some(16)), 4, "{mode:?}");
         }
+    }
+
+    #[test]
+    fn a_long_request_makes_a_hand_over_likely_whatever_the_answers_were() {
+        let config = Config::default();
+        let answers = Lengths::default();
+        (0..1_000).for_each(|_| answers.note_due(false));
+        let expect = |config: &Config, request| Policy::expect(config, request, &answers);
+        for (request, expected) in [
+            (Framing::none(), Expect::Nothing),
+            (Framing::length((64 << 10) - 1), Expect::Nothing),
+            (Framing::length(64 << 10), Expect::HandOver),
+            (Framing::chunked(), Expect::HandOver),
+        ] {
+            assert_eq!(expect(&config, request), expected, "{request:?}");
+        }
+        let mut splice = config.clone();
+        splice.engine.mode = EngineMode::Splice;
+        assert_eq!(expect(&splice, Framing::none()), Expect::HandOver);
+        let mut fixed = config;
+        fixed.engine.learn_reads = false;
+        assert_eq!(expect(&fixed, Framing::none()), Expect::HandOver);
     }
 
     #[test]

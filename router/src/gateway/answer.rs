@@ -112,6 +112,7 @@ pub(super) async fn finish(
     let mut ticket: Option<Ticket> = Some(choice.ticket);
     let lengths = plan.variant.answers.of(api as usize);
     let result = relay.response_body(&mut copier, &mut ticket, lengths).await;
+    lengths.note_due(relay.response_due);
     if !response.framing.is_length() && !dechunk {
         lengths.note(copier.reads_with(relay.steered_response));
     }

@@ -14,7 +14,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    engine::{Carrier, Copier},
+    engine::{Carrier, Copier, Expect, Policy},
     fleet::{FailureKind, Fleet, Instance, InstanceId},
     http::{self, Failure, RequestHead, rewrite::Upstream},
     metrics::{Direction, Outcome},
@@ -164,8 +164,18 @@ impl<'a> Exchange<'a> {
         loop {
             let (mut upstream, pooled) = self.connect(&instance, fresh).await?;
             if let Some(carrier) = &self.worker.carrier {
-                carrier.register(self.client, false);
-                carrier.register(&mut upstream, true);
+                let answers = plan.variant.answers.of(self.api as usize);
+                match Policy::expect(config, plan.framing, answers) {
+                    Expect::HandOver => {
+                        carrier.register(self.client, false);
+                        carrier.register(&mut upstream, true);
+                    }
+                    Expect::Little => {}
+                    Expect::Nothing => {
+                        carrier.forget(self.client);
+                        carrier.forget(&mut upstream);
+                    }
+                }
             }
             let mut copier = Copier::new(plan.framing, false);
             copier.push(head_out.clone());

@@ -16,7 +16,9 @@ use tokio::time::Sleep;
 
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, HandOver, Lengths, Steering, Step, sockmap::SteerEnd},
+    engine::{
+        Attempts, Carrier, CarryError, Copier, HandOver, Lengths, Steering, Step, sockmap::SteerEnd,
+    },
     http::{Limits, Method, ResponseError, ResponseHead, parse_response},
     metrics::Direction,
     net::{Conn, Watched},
@@ -134,6 +136,8 @@ pub(super) struct Relay<'a> {
     pub(super) steered_request: u64,
     /// Bytes of the response's body that the kernel carried.
     pub(super) steered_response: u64,
+    /// Whether the response was to be handed over, whatever became of that.
+    pub(super) response_due: bool,
 }
 
 /// What [`Relay::poll_sending`] came to.
@@ -166,6 +170,7 @@ impl<'a> Relay<'a> {
             body_limit,
             steered_request: 0,
             steered_response: 0,
+            response_due: false,
         }
     }
 
@@ -274,6 +279,10 @@ impl<'a> Relay<'a> {
     /// Lets the kernel carry the rest of the request body.
     async fn steer_request(&mut self) -> Result<(), Failed> {
         let Some(carrier) = &self.worker.carrier else { return Ok(()) };
+        if register(carrier, self.client, &mut self.upstream) {
+            self.sending.attempts.wait(&self.sending.copier);
+            return Ok(());
+        }
         let idle = self.config.timeouts.body_idle;
         let carried = self.steered_request + self.sending.copier.bytes();
         let most = self.body_limit.saturating_sub(carried);
@@ -398,6 +407,11 @@ impl<'a> Relay<'a> {
         attempts: &mut Attempts,
     ) -> Result<(), Failed> {
         let Some(carrier) = &self.worker.carrier else { return Ok(()) };
+        self.response_due = true;
+        if register(carrier, self.client, &mut self.upstream) {
+            attempts.wait(response);
+            return Ok(());
+        }
         // The kernel engine watches the client itself.
         self.watch.watched = None;
         let idle = self.config.timeouts.stream_idle;
@@ -449,6 +463,12 @@ impl<'a> Relay<'a> {
             Direction::Response => self.steered_response += bytes,
         }
     }
+}
+
+/// Makes both connections known to the kernel's programs where nobody expected that to pay. True if they
+/// were not: a hand-over needs to have seen packets of both since.
+fn register(carrier: &Carrier, client: &mut Conn, upstream: &mut Conn) -> bool {
+    carrier.register(client, false) | carrier.register(upstream, true)
 }
 
 enum HeadStep {

@@ -27,7 +27,8 @@ const NEAR_US: u32 = 4_000;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
-/// It must be dropped after the connection's socket, as the order of [`Conn`]'s fields sees to.
+/// Once it [has moved](Member::has_moved), it must be dropped after the connection's socket, as the order of
+/// [`Conn`]'s fields sees to.
 pub struct Member {
     programs: Arc<Programs>,
     index: u32,
@@ -160,6 +161,11 @@ impl Member {
         let unseen = missing & flag::KNOWN != 0 && now.sent != self.info.sent
             || missing & flag::ARRIVED != 0 && now.got != self.info.got;
         Err(if unseen { Decline::Interface } else { Decline::Unknown })
+    }
+
+    /// Whether bytes were carried: without the programs, the connection could not go on.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.get()
     }
 
     /// Notes that bytes are carried, which moves the connection's numbers for good.

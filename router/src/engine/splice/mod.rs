@@ -180,15 +180,25 @@ impl Splice {
     /// Makes a connection known to the kernel programs, from before its next packet on, so that they
     /// know where it stands when it is to be steered. `connected` if the gateway opened it.
     ///
-    /// A connection for which there is no room is not steered.
-    pub fn register(&self, conn: &mut Conn, connected: bool) {
-        if conn.splice.is_none() {
-            conn.splice = Member::new(&self.inner.programs, conn, self.inner.worker, connected);
-            if conn.splice.is_some() {
-                // A FIN would have no number while packets pass the sockets by. When the process is
-                // killed, the kernel closes them.
-                conn.stream.reset_on_close(true);
-            }
+    /// A connection for which there is no room is not steered. True if it was not known, and is now.
+    pub fn register(&self, conn: &mut Conn, connected: bool) -> bool {
+        if conn.splice.is_some() {
+            return false;
+        }
+        conn.splice = Member::new(&self.inner.programs, conn, self.inner.worker, connected);
+        if conn.splice.is_some() {
+            // A FIN would have no number while packets pass the sockets by. When the process is
+            // killed, the kernel closes them.
+            conn.stream.reset_on_close(true);
+        }
+        conn.splice.is_some()
+    }
+
+    /// Takes a connection back from the programs, unless its numbers have been moved.
+    pub fn forget(&self, conn: &mut Conn) {
+        if conn.splice.as_ref().is_some_and(|member| !member.has_moved() && !member.is_broken()) {
+            conn.splice = None;
+            conn.stream.reset_on_close(false);
         }
     }
 
