@@ -105,7 +105,7 @@ pub struct Conn {
     /// The interface that the socket sends by.
     pub oif: u32,
     /// The Ethernet addresses of what is sent there: of the next host, and our own.
-    pub link: [u8; 12],
+    pub link: [u32; 3],
     /// See [`flag`].
     pub flags: u32,
     /// The number of the first byte that the peer sent.

@@ -126,6 +126,13 @@ fn store(bytes: &mut Bytes, at: usize, value: u32) {
 }
 
 impl Options {
+    /// What a walk finds in the usual header: two no-operations and the timestamps, or nothing.
+    #[inline(always)]
+    pub fn stamped(timestamps: Option<Timestamps>) -> Self {
+        let timestamps_at = if timestamps.is_some() { 2 + 1 } else { 0 };
+        Self { timestamps, timestamps_at, ..Self::default() }
+    }
+
     /// Walks the first `length` of `bytes` (40 at most). Nothing when they are malformed: such a
     /// packet is best left to the socket.
     #[inline(always)]
@@ -241,6 +248,10 @@ mod tests {
         found.rewrite(&mut bytes, Some(new), &sack);
         let again = Options::parse(&bytes, length).unwrap();
         assert_eq!((again.timestamps, again.sack), (Some(new), sack));
+
+        let (usual, length) = header(&raw[..12]);
+        assert_eq!(Options::parse(&usual, length), Some(Options::stamped(found.timestamps)));
+        assert_eq!(Options::parse(&usual, 0), Some(Options::stamped(None)));
 
         again.rewrite(&mut bytes, None, &Sack::default());
         let last = Options::parse(&bytes, length).unwrap();

@@ -22,6 +22,39 @@ struct Walk {
     framing: Framing,
     at: u32,
     end: u32,
+    /// Bytes read ahead, the first one lowest, and how many they are.
+    ahead: u64,
+    have: u32,
+}
+
+impl Walk {
+    /// The byte at `at`, or nothing if it cannot be read.
+    #[inline(always)]
+    unsafe fn byte(&mut self) -> Option<u8> {
+        if self.have == 0 {
+            let mut bytes = 0u64;
+            // One call reads what is most likely one line.
+            let length = match self.end - self.at {
+                8.. => 8,
+                2.. => 2,
+                _ => 1,
+            };
+            // SAFETY: the destination is at least as long.
+            let failed = unsafe {
+                let to = (&raw mut bytes).cast();
+                raw::bpf_skb_load_bytes(self.skb.cast(), self.at, to, length) != 0
+            };
+            if failed {
+                return None;
+            }
+            self.ahead = u64::from_le(bytes);
+            self.have = length;
+        }
+        let byte = self.ahead as u8;
+        self.ahead >>= 8;
+        self.have -= 1;
+        Some(byte)
+    }
 }
 
 /// Follows the body through a packet with payload: says why the carrying must stop before it, if it
@@ -57,8 +90,8 @@ pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut C
             Look::Hole => return stop::HOLE,
         };
         let start = w.payload();
-        let mut walk =
-            Walk { skb, framing: splice.framing, at: start + skip, end: start + w.packet.len };
+        let (at, end) = (start + skip, start + w.packet.len);
+        let mut walk = Walk { skb, framing: splice.framing, at, end, ahead: 0, have: 0 };
         let fresh = w.packet.len - skip;
         if walk.framing.in_payload() {
             walk.at += walk.framing.skip(fresh as u64) as u32;
@@ -87,16 +120,11 @@ unsafe extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
     }
     if walk.framing.in_payload() {
         walk.at += walk.framing.skip((walk.end - walk.at) as u64) as u32;
+        walk.have = 0;
         return 0;
     }
-    let mut byte = 0u8;
-    // SAFETY: the destination is one byte, as the length says.
-    let failed = unsafe {
-        raw::bpf_skb_load_bytes(walk.skb.cast(), walk.at, (&raw mut byte).cast(), 1) != 0
-    };
-    if failed {
-        return 1;
-    }
+    // SAFETY: the packet is the program's.
+    let Some(byte) = (unsafe { walk.byte() }) else { return 1 };
     walk.framing.step(byte);
     walk.at += 1;
     u64::from(walk.framing.error().is_some())

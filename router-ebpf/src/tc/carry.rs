@@ -1,9 +1,6 @@
 //! Packets and the state of their connection or pair.
 
-use aya_ebpf::{
-    bindings::__sk_buff,
-    helpers::{bpf_ktime_get_ns, generated as raw},
-};
+use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
 use router_ebpf::splice::{
     layout::{Conn, Event, flag, stop},
     seq,
@@ -12,7 +9,7 @@ use router_ebpf::splice::{
 };
 
 use super::{
-    EARLY_OFFSET, ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, link,
+    EARLY_OFFSET, ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, now,
     packet::{Work, plan},
     wait,
 };
@@ -41,10 +38,10 @@ pub(super) unsafe fn arrives_at_rest(work: *mut Work, entry: *mut Conn) {
             word::passed(entry.word, end)
         };
         if entry.flags & flag::KNOWN == 0 {
-            w.out = w.packet;
+            w.outcome.socket = w.packet;
             return;
         }
-        w.out = translate::ingress_at_rest(&mut entry.socket, &w.packet);
+        w.outcome.socket = translate::ingress_at_rest(&mut entry.socket, &w.packet);
     }
 }
 
@@ -59,15 +56,16 @@ pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut Conn) {
         let (w, entry) = (&mut *work, &mut *entry);
         w.plan = plan::PASS;
         if entry.flags & flag::KNOWN == 0 {
-            w.out = w.packet;
+            w.outcome.socket = w.packet;
             return;
         }
-        w.out = translate::egress_at_rest(&mut entry.socket, &w.packet);
+        w.outcome.socket = translate::egress_at_rest(&mut entry.socket, &w.packet);
         // What waited for the socket when the programs came to know it has not passed them.
         let mut i = 0;
-        while i < w.out.sack.blocks.len() {
-            if i < w.out.sack.count as usize {
-                entry.word = word::passed(entry.word, w.out.sack.blocks[i].right);
+        let sack = &w.outcome.socket.sack;
+        while i < sack.blocks.len() {
+            if i < sack.count as usize {
+                entry.word = word::passed(entry.word, sack.blocks[i].right);
             }
             i += 1;
         }
@@ -230,8 +228,6 @@ fn take_outcome(w: &mut Work) -> u8 {
         Plan::TurnRound => plan::TURN_ROUND,
         Plan::Split | Plan::SplitAndQuiet => plan::SPLIT,
     };
-    w.peer = w.outcome.peer;
-    w.out = if w.plan == plan::FORWARD { w.outcome.peer } else { w.outcome.socket };
     w.outcome.events
 }
 
@@ -263,7 +259,6 @@ pub(super) unsafe fn leaves(work: *mut Work, source: *mut Conn, side: Side) {
         decide_egress(work, &raw mut (*source).pair, receiver);
         let w = &mut *work;
         w.plan = if w.outcome.plan == Plan::Drop { plan::DROP } else { plan::PASS };
-        w.out = w.outcome.socket;
     }
 }
 
@@ -296,27 +291,13 @@ unsafe fn settle(source: *mut Conn, events: u8) {
     // SAFETY: as the caller promises.
     unsafe {
         let source = &mut *source;
-        source.last_ns = bpf_ktime_get_ns();
+        source.last_ns = now();
         if events & event::ENDED != 0 && source.stop == stop::NONE {
             release(source);
         }
         if events & (event::ENDED | event::QUIET) != 0 {
             report(source, events);
         }
-    }
-}
-
-/// Notes the ways to the other peer, and back.
-///
-/// # Safety
-/// Both must point to elements.
-#[inline(always)]
-pub(super) unsafe fn set_routes(work: *mut Work, other: *mut Conn, own: *mut Conn, now: u64) {
-    // SAFETY: as the caller promises; the fields do not change while the pair is.
-    unsafe {
-        (*work).set_other(&(*other).flow, (*other).oif);
-        (*work).set_own(&(*own).flow, (*own).oif);
-        link::choose(work, other, now);
     }
 }
 

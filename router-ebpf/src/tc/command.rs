@@ -1,15 +1,12 @@
 //! What the gateway asks for.
 
-use aya_ebpf::{
-    bindings::__sk_buff,
-    helpers::{bpf_ktime_get_ns, generated as raw},
-};
+use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
 use router_ebpf::splice::{
     layout::{Command, Conn, answer, ask, flag, role, stop},
     state::{Pair, Refusal, mode, word},
 };
 
-use super::{carry, conn, lock::Lock};
+use super::{carry, conn, lock::Lock, now};
 use crate::atomic;
 
 /// Does what the data of a test run asks for.
@@ -135,7 +132,7 @@ unsafe fn join(command: &Command, source: *mut Conn, receiver: *mut Conn) -> u32
         source.most = command.most;
         source.generation = command.generation;
         source.stop = stop::NONE;
-        source.last_ns = bpf_ktime_get_ns();
+        source.last_ns = now();
         source.other = command.receiver;
         receiver.other = command.source;
         source.role = role::SOURCE;

@@ -147,7 +147,6 @@ unsafe fn report<const SIX: bool>(
                 };
                 source = other;
                 let to = (*other).pair.reported(number);
-                w.set_other(&(*other).flow, (*other).oif);
                 drop(pair_lock);
                 to
             }
@@ -167,8 +166,8 @@ unsafe fn report<const SIX: bool>(
             Reported::Source(_) if !too_long || source.is_null() => Some(NEXT),
             Reported::Source(number) => {
                 w.new[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
-                if redirect::<SIX>(skb, w) {
-                    Some(packet::send(skb, w.other_oif, SENT))
+                if redirect::<SIX>(skb, w, &(*source).flow) {
+                    Some(packet::send(skb, (*source).oif, SENT))
                 } else {
                     Some(DROP)
                 }
@@ -193,10 +192,9 @@ unsafe fn store<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work) -> bool {
 
 /// Makes it a report about a packet of the source, for the source.
 #[inline(always)]
-unsafe fn redirect<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work) -> bool {
+unsafe fn redirect<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work, other: &Flow) -> bool {
     // SAFETY: as in `store`.
     unsafe {
-        let other = w.other_flow();
         let at = if SIX { IP_V6 } else { IP_V4 } as usize;
         // The source sent it, to our socket.
         let [local, remote] = other.ports.map(u16::to_ne_bytes);

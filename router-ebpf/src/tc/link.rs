@@ -3,13 +3,10 @@
 //! They are read from packets that were forwarded through the kernel's neighbour layer, the first and one each
 //! half second: not from a socket's own, which may know of routes that others do not.
 
-use aya_ebpf::{
-    bindings::__sk_buff,
-    helpers::{bpf_ktime_get_ns, generated as raw},
-};
+use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
 use router_ebpf::splice::layout::{Conn, LINK_RENEW};
 
-use super::{XDP, find, lock::Lock, packet, packet::Work};
+use super::{XDP, find, lock::Lock, now, packet, packet::Work};
 
 /// Loopback's index, in every network namespace. It needs no addresses.
 const LOOPBACK: u32 = 1;
@@ -32,11 +29,11 @@ unsafe fn is_recent(entry: *mut Conn, now: u64) -> bool {
 unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
     // SAFETY: as the caller promises; the helper writes as many bytes as there are.
     unsafe {
-        let now = bpf_ktime_get_ns();
+        let now = now();
         if is_recent(entry, now) || (*skb).ifindex != (*entry).oif {
             return;
         }
-        let mut addresses = [0u8; 12];
+        let mut addresses = [0u32; 3];
         if raw::bpf_skb_load_bytes(skb.cast(), 0, (&raw mut addresses).cast(), 12) != 0 {
             return;
         }

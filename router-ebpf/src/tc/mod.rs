@@ -13,6 +13,7 @@ mod icmp;
 mod link;
 pub(crate) mod lock;
 mod packet;
+mod usual;
 mod wait;
 
 use aya_ebpf::{
@@ -115,6 +116,14 @@ pub(crate) fn conn(index: u32) -> Option<*mut Conn> {
     CONNS.get_ptr_mut(index)
 }
 
+/// The time, in nanoseconds of CLOCK_MONOTONIC, as of the last tick: the processor's counter costs more to read
+/// than a packet's addresses to change, and nothing here is about less than a tenth of a second.
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    // SAFETY: has no conditions.
+    unsafe { raw::bpf_ktime_get_coarse_ns() }
+}
+
 #[inline(always)]
 fn work(index: u32) -> Option<*mut Work> {
     WORK.get_ptr_mut(index)
@@ -162,21 +171,24 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
             role::NONE => {
                 carry::arrives_at_rest(work, entry);
                 drop(lock);
-                Some(packet::pass(skb, work))
+                Some(packet::pass::<true>(skb, work))
             }
             role::SOURCE => {
                 let Some(pair_lock) = Lock::take(&raw mut (*entry).pair_lock) else {
                     drop(lock);
                     return Some(DROP);
                 };
-                let other = conn((*entry).other);
+                let Some(other) = conn((*entry).other) else {
+                    drop(pair_lock);
+                    drop(lock);
+                    return Some(DROP);
+                };
                 carry::from_source(skb, work, entry);
-                if let Some(other) = other {
-                    carry::set_routes(work, other, entry, (*entry).last_ns);
-                }
+                link::choose(work, other, (*entry).last_ns);
+                (*work).other = (*entry).other;
                 drop(pair_lock);
                 drop(lock);
-                Some(act(skb, work))
+                Some(act(skb, work, entry, other))
             }
             _ => {
                 let Some(source) = conn((*entry).other) else {
@@ -189,28 +201,34 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
                 };
                 carry::from_receiver(work, source);
                 carry::note_passed(work, entry);
-                carry::set_routes(work, source, entry, (*source).last_ns);
+                link::choose(work, source, (*source).last_ns);
+                (*work).other = (*entry).other;
                 drop(pair_lock);
                 drop(lock);
-                Some(act(skb, work))
+                Some(act(skb, work, entry, source))
             }
         }
     }
 }
 
+/// Does with a packet that arrived what the plan says: `own` is its connection, and `other` that of the
+/// other peer.
+///
+/// # Safety
+/// Both must point to elements.
 #[inline(always)]
-fn act(skb: *mut __sk_buff, work: *mut Work) -> i32 {
-    // SAFETY: as in `ingress`.
+unsafe fn act(skb: *mut __sk_buff, work: *mut Work, own: *mut Conn, other: *mut Conn) -> i32 {
+    // SAFETY: as the caller promises; what is read of the elements does not change while they are a pair.
     unsafe {
         match (*work).plan {
-            packet::plan::PASS => packet::pass(skb, work),
-            packet::plan::FORWARD => packet::redirect(skb, work, (*work).other_oif),
-            packet::plan::TURN_ROUND => packet::redirect(skb, work, (*work).own_oif),
+            packet::plan::PASS => packet::pass::<true>(skb, work),
+            packet::plan::FORWARD => packet::forward(skb, work, other),
+            packet::plan::TURN_ROUND => packet::turn_round(skb, work, own),
             packet::plan::SPLIT => {
                 (*skb).mark = MARK.load() | COPY;
-                raw::bpf_clone_redirect(skb, (*work).other_oif, 0);
+                raw::bpf_clone_redirect(skb, (*other).oif, 0);
                 (*skb).mark = 0;
-                packet::pass(skb, work)
+                packet::pass::<true>(skb, work)
             }
             packet::plan::WAIT => wait::once_more(skb, work),
             _ => DROP,
@@ -232,7 +250,7 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
             return link::note_sent(skb, work(EGRESS)?);
         }
         if mark == MARK.load() | COPY {
-            return Some(packet::redirect_copy(skb, work(INGRESS)?));
+            return Some(packet::forward_copy(skb, work(INGRESS)?));
         }
     }
     let work = work(EGRESS)?;
@@ -290,7 +308,11 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
                 drop(lock);
             }
         }
-        if (*work).plan == packet::plan::PASS { Some(packet::pass(skb, work)) } else { Some(DROP) }
+        if (*work).plan == packet::plan::PASS {
+            Some(packet::pass::<false>(skb, work))
+        } else {
+            Some(DROP)
+        }
     }
 }
 

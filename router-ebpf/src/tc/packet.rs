@@ -7,13 +7,16 @@ use aya_ebpf::{
     helpers::generated as raw,
 };
 use router_ebpf::splice::{
-    layout::Flow,
+    layout::{Conn, Flow},
     options::{self, Options},
     timestamps::Timestamps,
     translate::{Outcome, Packet},
 };
 
-use super::{DROP, MARK, NEXT, NOTE, SENT};
+use super::{
+    DROP, MARK, NEXT, NOTE, SENT, conn,
+    usual::{self, kind},
+};
 
 /// Length of an Ethernet header.
 pub(super) const ETHERNET: u32 = 14;
@@ -26,9 +29,9 @@ const HOP_BY_HOP: u8 = 0;
 /// The option that holds a length (RFC 2675).
 const JUMBO: u8 = 0xc2;
 /// Length of a TCP header without options.
-const FIXED: u32 = 20;
+pub(super) const FIXED: u32 = 20;
 /// Offset of the checksum in a TCP header.
-const CHECKSUM: u32 = 16;
+pub(super) const CHECKSUM: u32 = 16;
 /// Room for a TCP header: 60 bytes, and the slack of [`options::Bytes`].
 const HEADER: usize = 84;
 
@@ -36,13 +39,13 @@ const HEADER: usize = 84;
 pub(super) mod plan {
     /// Nothing.
     pub(crate) const DROP: u32 = 0;
-    /// On its way, as [`Work::out`](super::Work::out) says.
+    /// On its way, as the outcome says for the socket.
     pub(crate) const PASS: u32 = 1;
     /// To the other peer.
     pub(crate) const FORWARD: u32 = 2;
     /// Back to its sender.
     pub(crate) const TURN_ROUND: u32 = 3;
-    /// On its way, and as [`Work::peer`](super::Work::peer) to the other peer.
+    /// On its way, and as the outcome says to the other peer.
     pub(crate) const SPLIT: u32 = 4;
     /// Once more to where it came from, behind what has arrived meanwhile.
     pub(crate) const WAIT: u32 = 5;
@@ -53,35 +56,28 @@ pub(super) mod plan {
 pub(super) struct Work {
     /// Whose packet it is.
     pub(super) flow: Flow,
+    /// See [`usual::kind`].
+    pub(super) usual: u32,
     /// Not zero: IPv6.
-    six: u32,
+    pub(super) six: u32,
     /// Offset of the TCP header.
-    at: u32,
+    pub(super) at: u32,
     /// Its length.
-    header: u32,
+    pub(super) header: u32,
     /// See [`plan`].
     pub(super) plan: u32,
-    /// The interface by which the other peer is reached.
-    pub(super) other_oif: u32,
-    /// The interface by which the sender is reached.
-    pub(super) own_oif: u32,
+    /// The element of the other peer's connection.
+    pub(super) other: u32,
     /// Not zero: the way to the other peer is to be noted on it.
     pub(super) notes: u32,
     /// Not zero: `link` is the way to the other peer.
     pub(super) linked: u32,
-    pub(super) link: [u8; 12],
+    pub(super) link: [u32; 3],
     /// How often it has [waited](super::wait), as its mark says it.
     pub(super) turns: u32,
     /// Addresses and ports of the packet: its source first.
-    addresses: [u32; 8],
-    ports: [u16; 2],
-    /// Not zero: the packet gets other addresses.
-    readdress: u32,
-    /// Those that it gets.
-    new_addresses: [u32; 8],
-    new_ports: [u16; 2],
-    other: Flow,
-    own: Flow,
+    pub(super) addresses: [u32; 8],
+    pub(super) ports: [u16; 2],
     pub(super) old: [u8; HEADER],
     pub(super) new: [u8; HEADER],
     pseudo: [u32; 10],
@@ -91,30 +87,21 @@ pub(super) struct Work {
     rest: [u8; REST],
     /// The packet as it came.
     pub(super) packet: Packet,
-    /// As it goes on.
-    pub(super) out: Packet,
-    /// As it goes to the other peer.
-    pub(super) peer: Packet,
+    /// What becomes of it.
     pub(super) outcome: Outcome,
 }
 
 impl Work {
+    /// Takes the flow from addresses and ports: the packet arrives, or leaves.
     #[inline(always)]
-    pub(super) fn set_other(&mut self, flow: &Flow, oif: u32) {
-        self.other = *flow;
-        self.other_oif = oif;
-    }
-
-    #[inline(always)]
-    pub(super) fn set_own(&mut self, flow: &Flow, oif: u32) {
-        self.own = *flow;
-        self.own_oif = oif;
-    }
-
-    /// The other peer's connection.
-    #[inline(always)]
-    pub(super) fn other_flow(&self) -> Flow {
-        self.other
+    pub(super) fn set_flow(&mut self, arrives: bool) {
+        let [a, b, c, d, e, f, g, h] = self.addresses;
+        let [source, destination] = self.ports;
+        self.flow = if arrives {
+            Flow { local: [e, f, g, h], remote: [a, b, c, d], ports: [destination, source] }
+        } else {
+            Flow { local: [a, b, c, d], remote: [e, f, g, h], ports: self.ports }
+        };
     }
 
     /// Offset of the payload.
@@ -139,6 +126,12 @@ pub(super) unsafe fn load<T>(skb: *mut __sk_buff, at: u32, to: *mut T) -> bool {
 /// spliced connection: fragments, extension headers and tagged frames are not.
 #[inline(always)]
 pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool {
+    usual::read(skb, work, arrives) || read_copy(skb, work, arrives)
+}
+
+/// As [`read`], by copies.
+#[inline(always)]
+fn read_copy(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool {
     // SAFETY: the work is this CPU's alone.
     unsafe {
         let protocol = (*skb).protocol as u16;
@@ -203,18 +196,12 @@ pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool 
         }
         w.ports =
             [u16::from_ne_bytes([w.old[0], w.old[1]]), u16::from_ne_bytes([w.old[2], w.old[3]])];
-        let [a, b, c, d, e, f, g, h] = w.addresses;
-        w.flow = if arrives {
-            Flow { local: [e, f, g, h], remote: [a, b, c, d], ports: [w.ports[1], w.ports[0]] }
-        } else {
-            Flow { local: [a, b, c, d], remote: [e, f, g, h], ports: w.ports }
-        };
+        w.set_flow(arrives);
         w.packet.len = segment - w.header;
         w.packet.seq = u32::from_be_bytes([w.old[4], w.old[5], w.old[6], w.old[7]]);
         w.packet.ack = u32::from_be_bytes([w.old[8], w.old[9], w.old[10], w.old[11]]);
         w.packet.flags = w.old[13];
         w.packet.window = u16::from_be_bytes([w.old[14], w.old[15]]);
-        w.readdress = 0;
         true
     }
 }
@@ -232,6 +219,9 @@ pub(super) fn read_options(skb: *mut __sk_buff, work: *mut Work) -> bool {
     // SAFETY: the work is this CPU's alone.
     unsafe {
         let w = &mut *work;
+        if w.usual != kind::OTHER {
+            return true;
+        }
         w.options = Options::default();
         w.packet.timestamps = None;
         w.packet.sack.count = 0;
@@ -292,15 +282,16 @@ unsafe extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
     }
 }
 
-/// Lets a packet go on as [`Work::out`] says.
+/// Lets a packet go on as the outcome says for the socket.
 #[inline(always)]
-pub(super) fn pass(skb: *mut __sk_buff, work: *mut Work) -> i32 {
+pub(super) fn pass<const IN_PLACE: bool>(skb: *mut __sk_buff, work: *mut Work) -> i32 {
     // SAFETY: the work is this CPU's alone.
     unsafe {
-        if (*work).plan == plan::PASS && same(&(*work).packet, &(*work).out) {
+        let out = &raw const (*work).outcome.socket;
+        if (*work).plan == plan::PASS && same(&(*work).packet, &*out) {
             return NEXT;
         }
-        if apply(skb, work, &raw const (*work).out) { NEXT } else { DROP }
+        if apply::<IN_PLACE>(skb, work, out, core::ptr::null()) { NEXT } else { DROP }
     }
 }
 
@@ -324,52 +315,68 @@ fn same(a: &Packet, b: &Packet) -> bool {
         && (a.sack.count == 0 || a.sack.blocks[0].left == b.sack.blocks[0].left)
 }
 
-/// Sends a packet as [`Work::out`] says, to the other peer or back.
+/// Sends a packet that arrived on, to the peer of `other`, as the outcome says.
+///
+/// # Safety
+/// `other` must point to an element.
 #[inline(always)]
-pub(super) fn redirect(skb: *mut __sk_buff, work: *mut Work, oif: u32) -> i32 {
-    // SAFETY: the work is this CPU's alone.
+pub(super) unsafe fn forward(skb: *mut __sk_buff, work: *mut Work, other: *mut Conn) -> i32 {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
-        let w = &mut *work;
-        let back = w.plan == plan::TURN_ROUND;
-        let to = if back { w.own } else { w.other };
-        address(w, &to);
-        if !apply(skb, work, &raw const (*work).out) {
-            return DROP;
+        let (w, to) = (&mut *work, &raw const (*other).flow);
+        let oif = (*other).oif;
+        let out = &raw const w.outcome.peer;
+        if w.linked == 0 {
+            if !apply::<true>(skb, work, out, to) {
+                return DROP;
+            }
+            return send(skb, oif, if (*work).notes != 0 { SENT | NOTE } else { SENT });
         }
-        if !back && (*work).linked != 0 {
-            raw::bpf_skb_store_bytes(skb, 0, (&raw const (*work).link).cast(), 12, 0);
-            (*skb).mark = MARK.load() | SENT;
+        (*skb).mark = MARK.load() | SENT;
+        if w.usual != kind::OTHER && w.outcome.peer.len == w.packet.len {
+            let link = w.link;
+            if !usual::write(skb, w, &*out, Some(&*to), Some(&link)) {
+                return DROP;
+            }
             return raw::bpf_redirect(oif, 0) as i32;
         }
-        send(skb, oif, if !back && (*work).notes != 0 { SENT | NOTE } else { SENT })
-    }
-}
-
-/// Sends the copy of a packet as [`Work::peer`] says to the other peer.
-#[inline(always)]
-pub(super) fn redirect_copy(skb: *mut __sk_buff, work: *mut Work) -> i32 {
-    // SAFETY: the work is this CPU's alone: the copy is looked at before the program for the
-    // original goes on.
-    unsafe {
-        let w = &mut *work;
-        let to = w.other;
-        address(w, &to);
-        let done = apply(skb, work, &raw const (*work).peer);
-        (*work).readdress = 0;
-        if !done {
+        if !apply::<true>(skb, work, out, to) {
             return DROP;
         }
-        send(skb, (*work).other_oif, SENT)
+        raw::bpf_skb_store_bytes(skb, 0, (&raw const (*work).link).cast(), 12, 0);
+        raw::bpf_redirect(oif, 0) as i32
     }
 }
 
+/// Sends a packet that arrived back to the peer of `own`, as the outcome says for the socket.
+///
+/// # Safety
+/// `own` must point to an element.
 #[inline(always)]
-fn address(w: &mut Work, to: &Flow) {
-    let [a, b, c, d] = to.local;
-    let [e, f, g, h] = to.remote;
-    w.new_addresses = [a, b, c, d, e, f, g, h];
-    w.new_ports = to.ports;
-    w.readdress = 1;
+pub(super) unsafe fn turn_round(skb: *mut __sk_buff, work: *mut Work, own: *mut Conn) -> i32 {
+    // SAFETY: as the caller promises; the work is this CPU's alone.
+    unsafe {
+        let out = &raw const (*work).outcome.socket;
+        if !apply::<true>(skb, work, out, &raw const (*own).flow) {
+            return DROP;
+        }
+        send(skb, (*own).oif, SENT)
+    }
+}
+
+/// Sends the copy of a packet to the other peer, as the outcome says.
+#[inline(always)]
+pub(super) fn forward_copy(skb: *mut __sk_buff, work: *mut Work) -> i32 {
+    // SAFETY: the work is this CPU's alone: the copy is looked at before the program for the
+    // original goes on. Flows of elements do not change.
+    unsafe {
+        let Some(other) = conn((*work).other) else { return DROP };
+        let out = &raw const (*work).outcome.peer;
+        if !apply::<false>(skb, work, out, &raw const (*other).flow) {
+            return DROP;
+        }
+        send(skb, (*other).oif, SENT)
+    }
 }
 
 #[inline(always)]
@@ -381,29 +388,76 @@ pub(super) unsafe fn send(skb: *mut __sk_buff, oif: u32, mark: u32) -> i32 {
     }
 }
 
-/// Changes a packet to what `to` says, and its addresses if they are to change.
+/// Changes a packet to what `to` says, and its addresses and ports to those of `flow`, unless that is null.
+///
+/// `IN_PLACE`: a usual one is changed where it is. A program that does so has each packet's headers made its own
+/// before it looks at them.
+#[inline(always)]
+unsafe fn apply<const IN_PLACE: bool>(
+    skb: *mut __sk_buff,
+    work: *mut Work,
+    to: *const Packet,
+    flow: *const Flow,
+) -> bool {
+    // SAFETY: the work is this CPU's alone; the flow is an element's, which does not change.
+    unsafe {
+        let w = &mut *work;
+        if IN_PLACE && w.usual != kind::OTHER && (*to).len == w.packet.len {
+            let flow = if flow.is_null() { None } else { Some(&*flow) };
+            return usual::write(skb, w, &*to, flow, None);
+        }
+        apply_copy(skb, work, to, flow)
+    }
+}
+
+/// As [`apply`], by copies.
 #[inline(never)]
-fn apply(skb: *mut __sk_buff, work: *mut Work, to: *const Packet) -> bool {
+fn apply_copy(skb: *mut __sk_buff, work: *mut Work, to: *const Packet, flow: *const Flow) -> bool {
     // SAFETY: the work is this CPU's alone.
     unsafe {
         let w = &mut *work;
         let to = &*to;
-        let header = w.header;
-        if header < FIXED || header > 60 {
+        let header = bounded(w.header);
+        if header < FIXED {
             return false;
+        }
+        if w.usual != kind::OTHER {
+            // It has not been copied yet.
+            if raw::bpf_skb_load_bytes(skb.cast(), w.at, (&raw mut w.old).cast(), header) != 0 {
+                return false;
+            }
+            w.options = Options::stamped(w.packet.timestamps);
         }
         let cut = to.len < w.packet.len;
         // Of a repetition that lies across the end, as much as any receiver takes in one segment: what is
         // cut is no aggregate any more. The source repeats the rest.
         let kept = if cut && to.len > KEPT { KEPT } else { to.len };
         w.new = w.old;
-        if w.readdress != 0 {
-            let [a, b] = w.new_ports[0].to_ne_bytes();
-            let [c, d] = w.new_ports[1].to_ne_bytes();
+        // The pseudo header: addresses and length.
+        w.pseudo = [0; 10];
+        w.new_pseudo = [0; 10];
+        let mut i = 0;
+        while i < 8 {
+            w.pseudo[i] = w.addresses[i];
+            w.new_pseudo[i] = w.addresses[i];
+            i += 1;
+        }
+        w.pseudo[8] = (w.packet.len + header).to_be();
+        w.new_pseudo[8] = (kept + header).to_be();
+        if !flow.is_null() {
+            let flow = &*flow;
+            let [a, b] = flow.ports[0].to_ne_bytes();
+            let [c, d] = flow.ports[1].to_ne_bytes();
             w.new[0] = a;
             w.new[1] = b;
             w.new[2] = c;
             w.new[3] = d;
+            let mut i = 0;
+            while i < 4 {
+                w.new_pseudo[i] = flow.local[i];
+                w.new_pseudo[i + 4] = flow.remote[i];
+                i += 1;
+            }
         }
         w.new[4..8].copy_from_slice(&to.seq.to_be_bytes());
         w.new[8..12].copy_from_slice(&to.ack.to_be_bytes());
@@ -413,19 +467,6 @@ fn apply(skb: *mut __sk_buff, work: *mut Work, to: *const Packet) -> bool {
         let options = w.options;
         options.rewrite(&mut *new_options, to.timestamps, &to.sack);
 
-        // The pseudo header: addresses and length.
-        w.pseudo = [0; 10];
-        w.new_pseudo = [0; 10];
-        let addresses = if w.readdress != 0 { w.new_addresses } else { w.addresses };
-        let mut i = 0;
-        while i < 8 {
-            w.pseudo[i] = w.addresses[i];
-            w.new_pseudo[i] = addresses[i];
-            i += 1;
-        }
-        w.pseudo[8] = (w.packet.len + header).to_be();
-        w.new_pseudo[8] = (kept + header).to_be();
-
         let complete = !cut || is_partial(w);
         if cut {
             if raw::bpf_skb_change_tail(skb, w.at + header + kept, 0) != 0 {
@@ -433,43 +474,34 @@ fn apply(skb: *mut __sk_buff, work: *mut Work, to: *const Packet) -> bool {
             }
             set_length(skb, w, header + kept);
         }
-        let head = bounded(header);
-        if head < FIXED {
-            return false;
-        }
         if !complete {
             // The checksum of what is left, from nothing.
             w.new[16] = 0;
             w.new[17] = 0;
             let sum = sum(&raw mut w.new_pseudo, 36, (TCP as u32).to_be());
             let sum =
-                raw::bpf_csum_diff(core::ptr::null_mut(), 0, (&raw mut w.new).cast(), head, sum)
+                raw::bpf_csum_diff(core::ptr::null_mut(), 0, (&raw mut w.new).cast(), header, sum)
                     as u32;
             let Some(sum) = with_payload(skb, w, kept, sum) else { return false };
             let [a, b] = (!fold(sum)).to_ne_bytes();
             w.new[16] = a;
             w.new[17] = b;
         }
-        if raw::bpf_skb_store_bytes(skb, w.at, (&raw const w.new).cast(), head, 0) != 0 {
+        if raw::bpf_skb_store_bytes(skb, w.at, (&raw const w.new).cast(), header, 0) != 0 {
             return false;
         }
         if complete {
-            let diff =
-                raw::bpf_csum_diff((&raw mut w.old).cast(), head, (&raw mut w.new).cast(), head, 0);
+            let (old, new) = ((&raw mut w.old).cast(), (&raw mut w.new).cast());
+            let diff = raw::bpf_csum_diff(old, header, new, header, 0);
             raw::bpf_l4_csum_replace(skb, w.at + CHECKSUM, 0, diff as u64, 0);
-            if cut || w.readdress != 0 {
-                let diff = raw::bpf_csum_diff(
-                    (&raw mut w.pseudo).cast(),
-                    36,
-                    (&raw mut w.new_pseudo).cast(),
-                    36,
-                    0,
-                );
+            if cut || !flow.is_null() {
+                let (old, new) = ((&raw mut w.pseudo).cast(), (&raw mut w.new_pseudo).cast());
+                let diff = raw::bpf_csum_diff(old, 36, new, 36, 0);
                 let flags = BPF_F_PSEUDO_HDR as u64;
                 raw::bpf_l4_csum_replace(skb, w.at + CHECKSUM, 0, diff as u64, flags);
             }
         }
-        if w.readdress != 0 {
+        if !flow.is_null() {
             store_addresses(skb, w);
         }
         true
@@ -549,24 +581,20 @@ unsafe fn set_length(skb: *mut __sk_buff, w: &mut Work, segment: u32) {
     }
 }
 
+/// Stores the addresses of the new pseudo header.
 #[inline(always)]
 unsafe fn store_addresses(skb: *mut __sk_buff, w: &mut Work) {
     // SAFETY: the helpers check the offsets; the arrays are as long as the lengths say.
     unsafe {
         if w.six != 0 {
-            let from = (&raw const w.new_addresses).cast();
+            let from = (&raw const w.new_pseudo).cast();
             raw::bpf_skb_store_bytes(skb, ETHERNET + 8, from, 32, 0);
             return;
         }
-        let diff = raw::bpf_csum_diff(
-            (&raw mut w.addresses).cast(),
-            32,
-            (&raw mut w.new_addresses).cast(),
-            32,
-            0,
-        );
+        let (old, new) = ((&raw mut w.pseudo).cast(), (&raw mut w.new_pseudo).cast());
+        let diff = raw::bpf_csum_diff(old, 32, new, 32, 0);
         raw::bpf_l3_csum_replace(skb, ETHERNET + 10, 0, diff as u64, 0);
-        let pair = [w.new_addresses[3], w.new_addresses[7]];
+        let pair = [w.new_pseudo[3], w.new_pseudo[7]];
         raw::bpf_skb_store_bytes(skb, ETHERNET + 12, (&raw const pair).cast(), 8, 0);
     }
 }

@@ -8,7 +8,7 @@ mod packet;
 
 use aya_ebpf::{
     bindings::{xdp_action, xdp_md},
-    helpers::{bpf_ktime_get_ns, generated as raw},
+    helpers::generated as raw,
     macros::{map, xdp},
     maps::{HashMap, PerCpuArray},
     programs::XdpContext,
@@ -20,7 +20,7 @@ use router_ebpf::splice::{
     translate::{self, Plan},
 };
 
-use crate::tc::{conn, find, lock::Lock};
+use crate::tc::{conn, find, lock::Lock, now};
 use packet::Work;
 
 /// Interfaces that frames may be redirected to. Whether a driver takes them depends on its state, so
@@ -118,7 +118,7 @@ unsafe fn from_source(
 ) -> bool {
     // SAFETY: the locks of the source and its pair are held.
     unsafe {
-        let now = bpf_ktime_get_ns();
+        let now = now();
         let (w, source) = (&mut *work, &mut *source);
         if !fast::from_source(&source.pair, &w.packet) || !reaches(ctx, receiver, now) {
             return false;
@@ -142,7 +142,7 @@ unsafe fn from_source(
 unsafe fn from_receiver(ctx: *mut xdp_md, work: *mut Work, source: *mut Conn) -> bool {
     // SAFETY: the locks of the receiver and the pair are held.
     unsafe {
-        let now = bpf_ktime_get_ns();
+        let now = now();
         let w = &mut *work;
         if !fast::from_receiver(&(*source).pair, &w.packet) || !reaches(ctx, source, now) {
             return false;

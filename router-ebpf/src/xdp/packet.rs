@@ -307,7 +307,10 @@ pub(super) fn apply(ctx: *mut xdp_md, work: *mut Work, other: *const Conn) -> bo
         w.new[16] = m;
         w.new[17] = n;
 
-        w.head[..12].copy_from_slice(&(*other).link);
+        let [a, b, c] = (*other).link;
+        w.head[..4].copy_from_slice(&a.to_ne_bytes());
+        w.head[4..8].copy_from_slice(&b.to_ne_bytes());
+        w.head[8..12].copy_from_slice(&c.to_ne_bytes());
         let length = if w.six != 0 {
             let mut word = 0;
             while word < 8 {

@@ -80,7 +80,7 @@ impl Entry {
                 role: role::NONE,
                 other: 0,
                 oif: 0,
-                link: [0; 12],
+                link: [0; 3],
                 flags,
                 base_rx: 0,
                 base_tx: 0,
