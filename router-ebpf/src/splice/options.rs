@@ -249,8 +249,8 @@ mod tests {
         let again = Options::parse(&bytes, length).unwrap();
         assert_eq!((again.timestamps, again.sack), (Some(new), sack));
 
-        let (usual, length) = header(&raw[..12]);
-        assert_eq!(Options::parse(&usual, length), Some(Options::stamped(found.timestamps)));
+        let (usual, stamped) = header(&raw[..12]);
+        assert_eq!(Options::parse(&usual, stamped), Some(Options::stamped(found.timestamps)));
         assert_eq!(Options::parse(&usual, 0), Some(Options::stamped(None)));
 
         again.rewrite(&mut bytes, None, &Sack::default());
