@@ -8,6 +8,7 @@
 
 mod atomic;
 mod guard;
+mod headers;
 mod tc;
 mod verdict;
 mod xdp;

@@ -16,8 +16,9 @@ use router_ebpf::splice::{
 use super::{
     DROP, NEXT, SENT, conn, find,
     lock::Lock,
-    packet::{self, ETHERNET, IPV4, IPV6, MAPPED, TCP, Work, load},
+    packet::{self, Work, load},
 };
+use crate::headers::{ETHERNET, FRAGMENT, IPV4, IPV6, MAPPED, TCP, fold};
 
 const ICMP_V4: u8 = 1;
 const ICMP_V6: u8 = 58;
@@ -57,7 +58,7 @@ pub(super) fn ingress(skb: *mut __sk_buff, work: *mut Work) -> Option<i32> {
                 if !load(skb, ETHERNET, &raw mut ip) {
                     return None;
                 }
-                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & FRAGMENT;
                 if ip[9] != ICMP_V4 || ip[0] != 0x45 || fragment != 0 {
                     return None;
                 }
@@ -230,7 +231,7 @@ unsafe fn redirect<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work, other: &F
             let sum =
                 raw::bpf_csum_diff((&raw mut before).cast(), 8, (&raw mut after).cast(), 8, sum)
                     as u32;
-            let [a, b] = (!packet::fold(sum)).to_ne_bytes();
+            let [a, b] = (!fold(sum)).to_ne_bytes();
             w.new[10] = a;
             w.new[11] = b;
         }

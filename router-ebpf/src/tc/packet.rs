@@ -1,6 +1,6 @@
 //! Reading packets and changing them.
 
-use core::{ffi::c_void, mem::offset_of};
+use core::mem::offset_of;
 
 use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_PSEUDO_HDR},
@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use router_ebpf::splice::{
     layout::{Conn, Flow},
-    options::{self, Options},
+    options::Options,
     timestamps::Timestamps,
     translate::{Outcome, Packet},
 };
@@ -17,24 +17,14 @@ use super::{
     DROP, MARK, NEXT, NOTE, SENT, conn,
     usual::{self, kind},
 };
+use crate::headers::{
+    self, CHECKSUM, ETHERNET, FIXED, FRAGMENT, Header, IPV4, IPV6, MAPPED, TCP, bounded, fold,
+    is_partial, pseudo_sum,
+};
 
-/// Length of an Ethernet header.
-pub(super) const ETHERNET: u32 = 14;
-pub(super) const IPV4: u16 = 0x0800u16.to_be();
-pub(super) const IPV6: u16 = 0x86ddu16.to_be();
-/// What stands before an IPv4 address that is written as one of IPv6.
-pub(super) const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
-pub(super) const TCP: u8 = 6;
 const HOP_BY_HOP: u8 = 0;
 /// The option that holds a length (RFC 2675).
 const JUMBO: u8 = 0xc2;
-/// Length of a TCP header without options.
-pub(super) const FIXED: u32 = 20;
-/// Offset of the checksum in a TCP header.
-pub(super) const CHECKSUM: u32 = 16;
-/// Room for a TCP header: 60 bytes, and the slack of [`options::Bytes`].
-const HEADER: usize = 84;
-
 /// What becomes of a packet.
 pub(super) mod plan {
     /// Nothing.
@@ -78,8 +68,8 @@ pub(super) struct Work {
     /// Addresses and ports of the packet: its source first.
     pub(super) addresses: [u32; 8],
     pub(super) ports: [u16; 2],
-    pub(super) old: [u8; HEADER],
-    pub(super) new: [u8; HEADER],
+    pub(super) old: Header,
+    pub(super) new: Header,
     pseudo: [u32; 10],
     new_pseudo: [u32; 10],
     options: Options,
@@ -145,7 +135,7 @@ fn read_copy(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool {
             if !load(skb, ETHERNET, &raw mut ip) {
                 return false;
             }
-            let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+            let fragment = u16::from_be_bytes([ip[6], ip[7]]) & FRAGMENT;
             if ip[9] != TCP || fragment != 0 || ip[0] >> 4 != 4 {
                 return false;
             }
@@ -190,27 +180,16 @@ fn read_copy(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool {
         if raw::bpf_skb_load_bytes(skb.cast(), w.at, (&raw mut w.old).cast(), FIXED) != 0 {
             return false;
         }
-        w.header = (w.old[12] >> 4) as u32 * 4;
+        w.header = headers::length(&w.old);
         if w.header < FIXED || segment < w.header {
             return false;
         }
-        w.ports =
-            [u16::from_ne_bytes([w.old[0], w.old[1]]), u16::from_ne_bytes([w.old[2], w.old[3]])];
+        w.ports = headers::ports(&w.old);
         w.set_flow(arrives);
         w.packet.len = segment - w.header;
-        w.packet.seq = u32::from_be_bytes([w.old[4], w.old[5], w.old[6], w.old[7]]);
-        w.packet.ack = u32::from_be_bytes([w.old[8], w.old[9], w.old[10], w.old[11]]);
-        w.packet.flags = w.old[13];
-        w.packet.window = u16::from_be_bytes([w.old[14], w.old[15]]);
+        headers::read(&w.old, &mut w.packet);
         true
     }
-}
-
-struct Walk {
-    work: *mut Work,
-    at: u32,
-    length: u32,
-    malformed: u32,
 }
 
 /// Reads the TCP options. False when they are malformed.
@@ -236,49 +215,7 @@ pub(super) fn read_options(skb: *mut __sk_buff, work: *mut Work) -> bool {
         if raw::bpf_skb_load_bytes(skb.cast(), w.at, (&raw mut w.old).cast(), header) != 0 {
             return false;
         }
-        let mut walk = Walk { work, at: 0, length: header - FIXED, malformed: 0 };
-        raw::bpf_loop(options::MAX as u32, step as *mut c_void, (&raw mut walk).cast(), 0);
-        if walk.malformed != 0 {
-            return false;
-        }
-        w.packet.timestamps = w.options.timestamps;
-        w.packet.sack = w.options.sack;
-        true
-    }
-}
-
-/// A length of at most 60, as the kernel's verifier can see: the compiler would leave out a
-/// comparison that it knows the outcome of.
-#[inline(always)]
-fn bounded(length: u32) -> u32 {
-    let mut bounded = length as u64;
-    // SAFETY: changes nothing but the register.
-    unsafe { core::arch::asm!("{r} &= 63", r = inout(reg) bounded, options(nomem, nostack)) };
-    bounded as u32
-}
-
-/// The options of a header.
-#[inline(always)]
-unsafe fn options_of(header: *mut [u8; HEADER]) -> *mut options::Bytes {
-    header.cast::<u8>().wrapping_add(FIXED as usize).cast()
-}
-
-unsafe extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
-    // SAFETY: called by the helper with the pointer given to it.
-    unsafe {
-        let walk = &mut *walk;
-        let w = &mut *walk.work;
-        let bytes = &*options_of(&raw mut w.old);
-        match w.options.step(bytes, walk.length as usize, walk.at as usize) {
-            Some(at) => {
-                walk.at = at as u32;
-                u64::from(at as u32 >= walk.length)
-            }
-            None => {
-                walk.malformed = 1;
-                1
-            }
-        }
+        headers::read_options(&raw mut w.old, header, &raw mut w.options, &raw mut w.packet)
     }
 }
 
@@ -446,12 +383,7 @@ fn apply_copy(skb: *mut __sk_buff, work: *mut Work, to: *const Packet, flow: *co
         w.new_pseudo[8] = (kept + header).to_be();
         if !flow.is_null() {
             let flow = &*flow;
-            let [a, b] = flow.ports[0].to_ne_bytes();
-            let [c, d] = flow.ports[1].to_ne_bytes();
-            w.new[0] = a;
-            w.new[1] = b;
-            w.new[2] = c;
-            w.new[3] = d;
+            headers::write_ports(&mut w.new, flow.ports);
             let mut i = 0;
             while i < 4 {
                 w.new_pseudo[i] = flow.local[i];
@@ -459,15 +391,9 @@ fn apply_copy(skb: *mut __sk_buff, work: *mut Work, to: *const Packet, flow: *co
                 i += 1;
             }
         }
-        w.new[4..8].copy_from_slice(&to.seq.to_be_bytes());
-        w.new[8..12].copy_from_slice(&to.ack.to_be_bytes());
-        w.new[13] = to.flags;
-        w.new[14..16].copy_from_slice(&to.window.to_be_bytes());
-        let new_options = options_of(&raw mut w.new);
-        let options = w.options;
-        options.rewrite(&mut *new_options, to.timestamps, &to.sack);
+        headers::write(&mut w.new, &w.options, to);
 
-        let complete = !cut || is_partial(w);
+        let complete = !cut || is_partial(&w.old, &raw mut w.pseudo);
         if cut {
             if raw::bpf_skb_change_tail(skb, w.at + header + kept, 0) != 0 {
                 return false;
@@ -478,7 +404,7 @@ fn apply_copy(skb: *mut __sk_buff, work: *mut Work, to: *const Packet, flow: *co
             // The checksum of what is left, from nothing.
             w.new[16] = 0;
             w.new[17] = 0;
-            let sum = sum(&raw mut w.new_pseudo, 36, (TCP as u32).to_be());
+            let sum = pseudo_sum(&raw mut w.new_pseudo);
             let sum =
                 raw::bpf_csum_diff(core::ptr::null_mut(), 0, (&raw mut w.new).cast(), header, sum)
                     as u32;
@@ -508,19 +434,6 @@ fn apply_copy(skb: *mut __sk_buff, work: *mut Work, to: *const Packet, flow: *co
     }
 }
 
-/// Whether the checksum is left to the interface: then it is that of the pseudo header alone.
-#[inline(always)]
-fn is_partial(w: &mut Work) -> bool {
-    let sum = sum(&raw mut w.pseudo, 36, (TCP as u32).to_be());
-    fold(sum) == u16::from_ne_bytes([w.old[16], w.old[17]])
-}
-
-#[inline(always)]
-fn sum(words: *mut [u32; 10], bytes: u32, seed: u32) -> u32 {
-    // SAFETY: 36 bytes are within the words.
-    unsafe { raw::bpf_csum_diff(core::ptr::null_mut(), 0, words.cast(), bytes, seed) as u32 }
-}
-
 /// Adds what is left of the payload, [`KEPT`] bytes at most.
 #[inline(always)]
 unsafe fn with_payload(skb: *mut __sk_buff, w: &mut Work, kept: u32, sum: u32) -> Option<u32> {
@@ -548,12 +461,6 @@ unsafe fn with_payload(skb: *mut __sk_buff, w: &mut Work, kept: u32, sum: u32) -
         core::arch::asm!("{r} &= 508", r = inout(reg) words, options(nomem, nostack));
         Some(raw::bpf_csum_diff(core::ptr::null_mut(), 0, rest.cast(), words as u32, sum) as u32)
     }
-}
-
-#[inline(always)]
-pub(super) const fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// Sets the length in the IP header, for a segment of `segment` bytes that was longer before.

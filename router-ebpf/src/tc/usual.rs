@@ -11,7 +11,8 @@ use aya_ebpf::{
 };
 use router_ebpf::splice::{layout::Flow, timestamps::Timestamps, translate::Packet};
 
-use super::packet::{CHECKSUM, ETHERNET, FIXED, IPV4, IPV6, MAPPED, TCP, Work, fold};
+use super::packet::Work;
+use crate::headers::{CHECKSUM, ETHERNET, FIXED, FRAGMENT, IPV4, IPV6, MAPPED, TCP, fold};
 
 /// What a packet is.
 pub(super) mod kind {
@@ -81,7 +82,7 @@ pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool 
             IPV4 => {
                 let Some(at) = bytes(skb, V4 + FIXED as usize) else { return false };
                 let length = (get!("u16", at, const { 16 }) as u16).to_be() as u32;
-                let fragment = (get!("u16", at, const { 20 }) as u16).to_be() & 0x3fff;
+                let fragment = (get!("u16", at, const { 20 }) as u16).to_be() & FRAGMENT;
                 if get!("u8", at, const { 14 }) != 0x45
                     || get!("u8", at, const { 23 }) != TCP as u64
                     || fragment != 0

@@ -7,22 +7,19 @@ use router_ebpf::{
     framing::Framing,
     splice::{
         layout::{Conn, Flow},
-        options::{self, Options},
+        options::Options,
         translate::{Outcome, Packet},
     },
 };
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const TCP: u8 = 6;
-/// Length of a TCP header without options.
-const FIXED: u32 = 20;
+use crate::headers::{
+    self, FIXED, FRAGMENT, Header, IPV4, IPV6, MAPPED, TCP, bounded, fold, is_partial,
+};
+
 /// What is read first: all headers of IPv4 without options, or those in front of TCP with IPv6.
 const HEAD: u32 = 54;
 /// Where TCP is in an IPv4 packet.
 const TCP_V4: u32 = 34;
-/// Room for a TCP header: 60 bytes, and the slack of [`options::Bytes`].
-const HEADER: usize = 84;
 /// Most steps of the chunk machine in one packet.
 const MAX_STEPS: u32 = 4096;
 
@@ -38,8 +35,8 @@ pub(super) struct Work {
     /// The frame's first bytes.
     head: [u8; HEAD as usize + 2],
     /// The TCP header, and what it becomes.
-    old: [u8; HEADER],
-    new: [u8; HEADER],
+    old: Header,
+    new: Header,
     /// The pseudo header: addresses, length; and what it becomes.
     pseudo: [u32; 10],
     new_pseudo: [u32; 10],
@@ -72,15 +69,14 @@ pub(super) fn read(ctx: *mut xdp_md, work: *mut Work) -> bool {
             |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let short = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let segment;
-        match short(12) {
+        match u16::from_ne_bytes([head[12], head[13]]) {
             IPV4 => {
-                let fragment = short(20) & 0x3fff;
+                let fragment = short(20) & FRAGMENT;
                 let length = short(16) as u32;
                 if head[14] != 0x45 || head[23] != TCP || fragment != 0 || length < 40 {
                     return false;
                 }
-                let mapped = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
-                w.pseudo = [0, 0, mapped, word(26), 0, 0, mapped, word(30), 0, 0];
+                w.pseudo = [0, 0, MAPPED, word(26), 0, 0, MAPPED, word(30), 0, 0];
                 w.six = 0;
                 segment = length - 20;
             }
@@ -102,19 +98,16 @@ pub(super) fn read(ctx: *mut xdp_md, work: *mut Work) -> bool {
         if !load(ctx, tcp_at(w), &raw mut w.old, FIXED) {
             return false;
         }
-        w.header = (w.old[12] >> 4) as u32 * 4;
+        w.header = headers::length(&w.old);
         if w.header < FIXED || segment < w.header {
             return false;
         }
         w.pseudo[8] = segment.to_be();
         let [a, b, c, d, e, f, g, h, ..] = w.pseudo;
-        let port = |at: usize| u16::from_ne_bytes([w.old[at], w.old[at + 1]]);
-        w.flow = Flow { local: [e, f, g, h], remote: [a, b, c, d], ports: [port(2), port(0)] };
+        let [source, destination] = headers::ports(&w.old);
+        w.flow = Flow { local: [e, f, g, h], remote: [a, b, c, d], ports: [destination, source] };
         w.packet.len = segment - w.header;
-        w.packet.seq = u32::from_be_bytes([w.old[4], w.old[5], w.old[6], w.old[7]]);
-        w.packet.ack = u32::from_be_bytes([w.old[8], w.old[9], w.old[10], w.old[11]]);
-        w.packet.flags = w.old[13];
-        w.packet.window = u16::from_be_bytes([w.old[14], w.old[15]]);
+        headers::read(&w.old, &mut w.packet);
         true
     }
 }
@@ -125,23 +118,6 @@ const fn tcp_at(w: &Work) -> u32 {
     if w.six != 0 { HEAD } else { TCP_V4 }
 }
 
-/// A length of at most 60, as the kernel's verifier can see: the compiler would leave out a
-/// comparison that it knows the outcome of.
-#[inline(always)]
-fn bounded(length: u32) -> u32 {
-    let mut bounded = length as u64;
-    // SAFETY: changes nothing but the register.
-    unsafe { core::arch::asm!("{r} &= 63", r = inout(reg) bounded, options(nomem, nostack)) };
-    bounded as u32
-}
-
-struct Walk {
-    work: *mut Work,
-    at: u32,
-    length: u32,
-    malformed: u32,
-}
-
 /// Reads the TCP options. False when they are malformed, or when the checksum is left to the
 /// interface: a frame that is redirected loses the note of that.
 #[inline(always)]
@@ -149,10 +125,7 @@ pub(super) fn read_options(ctx: *mut xdp_md, work: *mut Work) -> bool {
     // SAFETY: the work is this CPU's alone.
     unsafe {
         let w = &mut *work;
-        let seed = (TCP as u32).to_be();
-        let sum =
-            raw::bpf_csum_diff(core::ptr::null_mut(), 0, (&raw mut w.pseudo).cast(), 36, seed);
-        if fold(sum as u32) == u16::from_ne_bytes([w.old[16], w.old[17]]) {
+        if is_partial(&w.old, &raw mut w.pseudo) {
             return false;
         }
         w.options = Options::default();
@@ -165,39 +138,7 @@ pub(super) fn read_options(ctx: *mut xdp_md, work: *mut Work) -> bool {
         if !load(ctx, tcp_at(w), &raw mut w.old, header) {
             return false;
         }
-        let mut walk = Walk { work, at: 0, length: header - FIXED, malformed: 0 };
-        raw::bpf_loop(options::MAX as u32, step as *mut c_void, (&raw mut walk).cast(), 0);
-        if walk.malformed != 0 {
-            return false;
-        }
-        w.packet.timestamps = w.options.timestamps;
-        w.packet.sack = w.options.sack;
-        true
-    }
-}
-
-/// The options of a header.
-#[inline(always)]
-unsafe fn options_of(header: *mut [u8; HEADER]) -> *mut options::Bytes {
-    header.cast::<u8>().wrapping_add(FIXED as usize).cast()
-}
-
-unsafe extern "C" fn step(_index: u32, walk: *mut Walk) -> u64 {
-    // SAFETY: called by the helper with the pointer given to it.
-    unsafe {
-        let walk = &mut *walk;
-        let w = &mut *walk.work;
-        let bytes = &*options_of(&raw mut w.old);
-        match w.options.step(bytes, walk.length as usize, walk.at as usize) {
-            Some(at) => {
-                walk.at = at as u32;
-                u64::from(at as u32 >= walk.length)
-            }
-            None => {
-                walk.malformed = 1;
-                1
-            }
-        }
+        headers::read_options(&raw mut w.old, header, &raw mut w.options, &raw mut w.packet)
     }
 }
 
@@ -272,18 +213,8 @@ pub(super) fn apply(ctx: *mut xdp_md, work: *mut Work, other: *const Conn) -> bo
             return false;
         }
         w.new = w.old;
-        let [a, b] = flow.ports[0].to_ne_bytes();
-        let [c, d] = flow.ports[1].to_ne_bytes();
-        w.new[0] = a;
-        w.new[1] = b;
-        w.new[2] = c;
-        w.new[3] = d;
-        w.new[4..8].copy_from_slice(&to.seq.to_be_bytes());
-        w.new[8..12].copy_from_slice(&to.ack.to_be_bytes());
-        w.new[13] = to.flags;
-        w.new[14..16].copy_from_slice(&to.window.to_be_bytes());
-        let options = w.options;
-        options.rewrite(&mut *options_of(&raw mut w.new), to.timestamps, &to.sack);
+        headers::write_ports(&mut w.new, flow.ports);
+        headers::write(&mut w.new, &w.options, to);
 
         let [e, f, g, h] = flow.local;
         let [i, j, k, l] = flow.remote;
@@ -339,10 +270,4 @@ pub(super) fn apply(ctx: *mut xdp_md, work: *mut Work, other: *const Conn) -> bo
         raw::bpf_xdp_store_bytes(ctx, at, (&raw mut w.new).cast(), header) == 0
             && raw::bpf_xdp_store_bytes(ctx, 0, (&raw mut w.head).cast(), length) == 0
     }
-}
-
-#[inline(always)]
-const fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
 }
