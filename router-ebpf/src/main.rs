@@ -7,6 +7,7 @@
 #![feature(asm_experimental_arch)]
 
 mod atomic;
+mod body;
 mod guard;
 mod headers;
 mod tc;

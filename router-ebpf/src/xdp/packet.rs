@@ -1,7 +1,5 @@
 //! Reading frames and changing them.
 
-use core::ffi::c_void;
-
 use aya_ebpf::{bindings::xdp_md, helpers::generated as raw};
 use router_ebpf::{
     framing::Framing,
@@ -12,16 +10,15 @@ use router_ebpf::{
     },
 };
 
-use crate::headers::{
-    self, FIXED, FRAGMENT, Header, IPV4, IPV6, MAPPED, TCP, bounded, fold, is_partial,
+use crate::{
+    body::Walk,
+    headers::{self, FIXED, FRAGMENT, Header, IPV4, IPV6, MAPPED, TCP, bounded, fold, is_partial},
 };
 
 /// What is read first: all headers of IPv4 without options, or those in front of TCP with IPv6.
 const HEAD: u32 = 54;
 /// Where TCP is in an IPv4 packet.
 const TCP_V4: u32 = 34;
-/// Most steps of the chunk machine in one packet.
-const MAX_STEPS: u32 = 4096;
 
 /// What the program works on.
 #[repr(C)]
@@ -142,13 +139,6 @@ pub(super) fn read_options(ctx: *mut xdp_md, work: *mut Work) -> bool {
     }
 }
 
-struct Body {
-    ctx: *mut xdp_md,
-    framing: Framing,
-    at: u32,
-    end: u32,
-}
-
 /// Where a body stands behind the packet's payload; `None` when it ends there, or cannot be followed
 /// that far.
 #[inline(always)]
@@ -157,37 +147,9 @@ pub(super) fn follow(ctx: *mut xdp_md, work: *mut Work, framing: &Framing) -> Op
     unsafe {
         let w = &mut *work;
         let start = tcp_at(w) + w.header;
-        let mut body = Body { ctx, framing: *framing, at: start, end: start + w.packet.len };
-        if body.framing.in_payload() {
-            body.at += body.framing.skip(w.packet.len as u64) as u32;
-        }
-        if body.at < body.end && !body.framing.is_done() {
-            raw::bpf_loop(MAX_STEPS, body_step as *mut c_void, (&raw mut body).cast(), 0);
-        }
-        let whole = body.at >= body.end && !body.framing.is_done();
-        if whole && body.framing.error().is_none() { Some(body.framing) } else { None }
-    }
-}
-
-unsafe extern "C" fn body_step(_index: u32, body: *mut Body) -> u64 {
-    // SAFETY: called by the helper with the pointer given to it; the destination is one byte, as the
-    // length says.
-    unsafe {
-        let body = &mut *body;
-        if body.at >= body.end || body.framing.is_done() {
-            return 1;
-        }
-        if body.framing.in_payload() {
-            body.at += body.framing.skip((body.end - body.at) as u64) as u32;
-            return 0;
-        }
-        let mut byte = 0u8;
-        if !load(body.ctx, body.at, &raw mut byte, 1) {
-            return 1;
-        }
-        body.framing.step(byte);
-        body.at += 1;
-        u64::from(body.framing.error().is_some())
+        let walk = Walk::run(ctx, framing, start, start + w.packet.len);
+        let goes_on = walk.is_whole() && !walk.framing.is_done();
+        if goes_on && walk.framing.error().is_none() { Some(walk.framing) } else { None }
     }
 }
 
