@@ -42,11 +42,6 @@ impl Link {
         panic!("not within {DEADLINE:?}: {what}");
     }
 
-    /// Those that have passed, and have not been taken yet.
-    pub fn passed(&self) -> impl Iterator<Item = Segment> {
-        std::iter::from_fn(|| self.next(0)).filter_map(|frame| Segment::read(&frame))
-    }
-
     /// A frame, if there is one within so many milliseconds.
     fn next(&self, patience: i32) -> Option<Vec<u8>> {
         let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
