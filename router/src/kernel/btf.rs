@@ -55,7 +55,7 @@ impl Btf {
     }
 
     /// The offset of a structure's member in bytes. Members of unnamed inner structures are not
-    /// looked at, nor are bit fields.
+    /// looked at. A bit field has none.
     pub(super) fn member_offset(&self, structure: &str, member: &str) -> Option<u32> {
         let mut at = self.types.start;
         while at + 12 <= self.types.end {
@@ -64,11 +64,12 @@ impl Btf {
             let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
             at += 12;
             if kind == KIND_STRUCT && self.name(name) == structure.as_bytes() {
-                // With the top bit set, the upper byte of an offset is a bit field's width.
-                let mask = if info >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
                 for entry in (at..at + 12 * count).step_by(12) {
                     if self.name(word(&self.bytes, entry)?) == member.as_bytes() {
-                        return Some((word(&self.bytes, entry + 8)? & mask) / 8);
+                        let bits = word(&self.bytes, entry + 8)?;
+                        // With the top bit set, the upper byte of an offset is a bit field's width.
+                        let field = info >> 31 == 1 && bits >> 24 != 0;
+                        return (!field && bits % 8 == 0).then_some(bits / 8);
                     }
                 }
             }
@@ -102,6 +103,8 @@ mod tests {
         assert!(btf.member_offset("tcp_sock", "write_seq").is_some_and(|offset| offset > 0));
         assert!(btf.member_offset("tcp_sock", "copied_seq").is_some());
         assert_eq!(btf.member_offset("tcp_sock", "no such member"), None);
+        assert!(btf.member_offset("task_struct", "pid").is_some());
+        assert_eq!(btf.member_offset("task_struct", "sched_migrated"), None, "a bit");
         assert_eq!(btf.member_offset("no such structure", "seq"), None);
     }
 

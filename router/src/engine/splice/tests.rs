@@ -14,7 +14,7 @@ use tokio::{
 use super::*;
 use crate::{
     engine::{Carrier, testing::always_quicker},
-    kernel::splice::Options,
+    kernel::{LoadError, splice::Options},
     net::{Stream, socket},
 };
 
@@ -22,7 +22,15 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// The programs, for one test alone; or why it is skipped. In CI nothing may be skipped.
 fn programs() -> Option<Arc<Programs>> {
-    match Programs::load(&Options { connections: 64, counters: 64, ..Options::default() }) {
+    loaded(Programs::load(&options()))
+}
+
+fn options() -> Options {
+    Options { connections: 64, counters: 64, ..Options::default() }
+}
+
+fn loaded(result: Result<Arc<Programs>, LoadError>) -> Option<Arc<Programs>> {
+    match result {
         Ok(programs) => Some(programs),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
@@ -35,6 +43,10 @@ fn programs() -> Option<Arc<Programs>> {
 /// Runs a test with an engine of its own.
 fn with_engine<F: Future<Output = ()>>(test: impl FnOnce(Splice) -> F) {
     let Some(programs) = programs() else { return };
+    with_programs(programs, test);
+}
+
+fn with_programs<F: Future<Output = ()>>(programs: Arc<Programs>, test: impl FnOnce(Splice) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async move {
         let watch = HangupWatch::new().unwrap();
@@ -186,6 +198,48 @@ fn many_bodies_both_ways_on_the_same_connections() {
         println!("the kernel carried {carried} bytes");
         let mut pairs = Pairs { a, client, b, instance };
         pairs.echo().await;
+    });
+}
+
+/// A connection with accurate ECN counts marks in bits that the programs do not translate. Few kernels have
+/// it: what is read here instead of how it uses ECN is a number that can be set.
+#[test]
+fn accurate_ecn_on_either_side_is_left_to_another_engine() {
+    let Some(programs) = loaded(Programs::load_with(&options(), "keepalive_probes")) else {
+        return;
+    };
+    with_programs(programs, |engine| async move {
+        // Of the client's connection and the instance's. TCP_ECN_MODE_ACCECN is 16.
+        for (said, spliced) in [([15, 47], true), ([16, 15], false), ([15, 31], false)] {
+            let mut pairs = Pairs::unknown().await;
+            for (stream, said) in [&pairs.a.stream, &pairs.b.stream].into_iter().zip(said) {
+                let keepalive = socket2::TcpKeepalive::new().with_retries(said);
+                socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive).unwrap();
+            }
+            pairs.register(&engine);
+            pairs.echo().await;
+            let Pairs { a, client, b, instance } = &mut pairs;
+            let mut framing = Framing::length(4);
+            let steering = engine.steer(Steering::new(b, a, &mut framing, IDLE));
+            let mut got = [0; 4];
+            if spliced {
+                let far = async {
+                    instance.write_all(b"0123").await.unwrap();
+                    client.read_exact(&mut got).await.unwrap();
+                };
+                assert_eq!(tokio::join!(steering, far).0.end, SteerEnd::Ended);
+            } else {
+                assert_eq!(steering.await.end, SteerEnd::Declined(Decline::Options));
+                // User space carries it.
+                let far = async {
+                    instance.write_all(b"0123").await.unwrap();
+                    client.read_exact(&mut got).await.unwrap();
+                };
+                let carried = tokio::join!(relay(&engine, b, a, Framing::length(4)), far).0;
+                assert_eq!(carried, 0);
+            }
+            assert_eq!(&got, b"0123");
+        }
     });
 }
 

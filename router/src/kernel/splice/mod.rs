@@ -121,12 +121,17 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses, the process lacks capabilities, or no interface can be had.
     pub fn load(options: &Options) -> Result<Arc<Self>, LoadError> {
+        Self::load_with(options, ECN)
+    }
+
+    /// As [`Programs::load`], with another member of `tcp_sock` that says whether ECN is accurate.
+    pub(crate) fn load_with(options: &Options, ecn: &str) -> Result<Arc<Self>, LoadError> {
         let object = object::object().ok_or(LoadError::NotBuilt)?;
         let missing = host::missing_capabilities();
         if !missing.is_empty() {
             return Err(LoadError::Permission(missing.join(", ")));
         }
-        let [snd_wnd, mss_clamp, early, ecn_flags] = offsets()?;
+        let [snd_wnd, mss_clamp, early, ecn_flags] = offsets(ecn)?;
         // Other gateways on this host have other marks. The lowest ten bits tell packets apart.
         let mark = fastrand::u32(1..1 << 22) << 10;
         let mut ebpf = EbpfLoader::new()
@@ -429,8 +434,11 @@ impl Programs {
     }
 }
 
-/// Of `snd_wnd`, `rx_opt.mss_clamp`, `out_of_order_queue` and `ecn_flags` in `struct tcp_sock`.
-fn offsets() -> Result<[u32; 4], LoadError> {
+/// The member of `tcp_sock` that says how a connection uses ECN.
+const ECN: &str = "ecn_flags";
+
+/// Of `snd_wnd`, `rx_opt.mss_clamp`, `out_of_order_queue` and what says of ECN in `struct tcp_sock`.
+fn offsets(ecn: &str) -> Result<[u32; 4], LoadError> {
     let btf =
         Btf::of_kernel().map_err(|error| LoadError::NoTypes(format!("cannot be read: {error}")))?;
     let member = |structure, member| {
@@ -442,7 +450,7 @@ fn offsets() -> Result<[u32; 4], LoadError> {
         member("tcp_sock", "snd_wnd")?,
         options + member("tcp_options_received", "mss_clamp")?,
         member("tcp_sock", "out_of_order_queue")?,
-        member("tcp_sock", "ecn_flags")?,
+        member("tcp_sock", ecn)?,
     ])
 }
 
