@@ -55,7 +55,7 @@ impl Events {
 
     /// Wakes those who wait for elements of which `moved` says that something happened. An event is
     /// lost when the queue is full.
-    pub(super) fn wake_where(&self, moved: impl Fn(u32) -> bool) {
+    pub(super) fn wake_where(&self, mut moved: impl FnMut(u32) -> bool) {
         for (index, waker) in &*self.wakers.borrow() {
             if moved(*index) {
                 waker.wake_by_ref();

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use router_ebpf::{
     framing::Framing,
     splice::{
@@ -40,7 +40,7 @@ use super::{
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, Programs, SWEEP, acknowledge_now, widen},
+    kernel::splice::{Entry, Programs, SWEEP, acknowledge_now, probe, widen},
     net::{Conn, HangupWatch, Side, Watched},
 };
 
@@ -87,6 +87,29 @@ struct Inner {
     events: Events,
     /// Peers that were not reached past their sockets, and when.
     shunned: RefCell<HashMap<IpAddr, Instant>>,
+    /// Sources of pairs that do not get anywhere.
+    stuck: RefCell<HashSet<u32>>,
+}
+
+/// How far a pair is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Look {
+    /// When its last packet came.
+    last_ns: u64,
+    forwarded: u64,
+    acked: u64,
+}
+
+impl Look {
+    fn at(entry: &Entry) -> Self {
+        let (forwarded, acked) = (entry.forwarded(), entry.acked());
+        Self { last_ns: entry.last_ns(), forwarded, acked }
+    }
+
+    /// Whether packets came, and moved nothing: they may be repeated because what is forwarded gets lost.
+    fn stands_since(&self, before: &Self) -> bool {
+        self.last_ns != before.last_ns && *self == Self { last_ns: self.last_ns, ..*before }
+    }
 }
 
 /// Why a wait for a pair ended.
@@ -116,6 +139,7 @@ impl Splice {
                 settings,
                 events,
                 shunned: RefCell::default(),
+                stuck: RefCell::default(),
             }),
         })
     }
@@ -126,6 +150,7 @@ impl Splice {
     /// When the queue of events cannot be polled.
     pub async fn drive(self) -> io::Result<()> {
         let sweeping = async {
+            let mut seen = HashMap::new();
             let mut sweeps = tokio::time::interval(SWEEP);
             sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
@@ -134,7 +159,20 @@ impl Splice {
                 programs.sweep_closed();
                 // In case an event was lost because the queue was full. One look at all pairs: as long as
                 // a stream goes on, nothing is done for it alone.
-                events.wake_where(|index| programs.entry(index).mode() != mode::LIVE);
+                let mut stuck = self.inner.stuck.borrow_mut();
+                let (before, mut now) = (std::mem::take(&mut seen), HashMap::new());
+                stuck.clear();
+                events.wake_where(|index| {
+                    let entry = programs.entry(index);
+                    let look = Look::at(&entry);
+                    let stands = before.get(&index).is_some_and(|old| look.stands_since(old));
+                    now.insert(index, look);
+                    if stands {
+                        stuck.insert(index);
+                    }
+                    stands || entry.mode() != mode::LIVE
+                });
+                seen = now;
             }
         };
         tokio::select! {
@@ -433,6 +471,12 @@ impl Pair<'_> {
         // After the waker is in place, so that an event in between is not lost.
         if self.entry.mode() == mode::PASS {
             return Poll::Ready(Woken::Quiet);
+        }
+        if self.inner.stuck.borrow_mut().remove(&self.command.source) {
+            // The way to one of them may be another now. What the sockets send shows it.
+            for conn in [from, to] {
+                let _ = probe(conn.stream.as_fd());
+            }
         }
         match self.source.poll(cx) {
             // Behind its last byte a reset of an instance ends nothing that the client still hears of: it has

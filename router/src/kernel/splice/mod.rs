@@ -33,7 +33,7 @@ use router_ebpf::{
 pub(crate) use self::{
     entry::Entry,
     interfaces::News,
-    socket::{Info, acknowledge_now, widen},
+    socket::{Info, acknowledge_now, probe, widen},
 };
 pub use self::{places::Way, xdp::Drivers};
 use self::{

@@ -67,6 +67,17 @@ fn widen_in_repair(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, REPAIR_WINDOW, &RepairWindow { rcv_wnd: bytes, ..window })
 }
 
+/// Makes a socket ask its peer for a sign of life.
+///
+/// # Errors
+/// When the system refuses: this takes `CAP_NET_ADMIN`.
+pub(crate) fn probe(socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Ends it with a probe of the peer's window.
+    const OFF_WITH_PROBE: libc::c_int = 0;
+    set(socket, REPAIR, &ON)?;
+    set(socket, REPAIR, &OFF_WITH_PROBE)
+}
+
 /// Makes a socket send the acknowledgement that it owes, if it does.
 pub(crate) fn acknowledge_now(socket: BorrowedFd<'_>) {
     let _ = set(socket, libc::TCP_QUICKACK, &1i32);
