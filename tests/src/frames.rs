@@ -127,10 +127,19 @@ impl Segment {
     /// Another one of its sender, right behind it.
     #[must_use]
     pub fn next(&self, flags: u8, payload: &[u8]) -> Self {
+        self.at(self.number().wrapping_add(self.payload().len() as u32), flags, payload)
+    }
+
+    /// The same once more, with checksums that its sender may have left to the interface.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        self.at(self.number(), self.frame[self.at + 13], self.payload())
+    }
+
+    fn at(&self, number: u32, flags: u8, payload: &[u8]) -> Self {
         let mut next = self.clone();
         next.frame.truncate(self.payload);
         next.frame.extend(payload);
-        let number = self.number().wrapping_add(self.payload().len() as u32);
         next.frame[self.at + 4..self.at + 8].copy_from_slice(&number.to_be_bytes());
         next.frame[self.at + 13] = flags;
         let length = (next.frame.len() - ETHERNET) as u16;

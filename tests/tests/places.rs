@@ -21,7 +21,7 @@ use aya::{
 };
 use router_ebpf::splice::layout::{Conn, role};
 use tests::{
-    Engine, Gateway, Peer, Setup, Upstream,
+    End, Engine, Gateway, Peer, Setup, Upstream,
     bpf::Objects,
     chunked, eventually,
     frames::{Link, Segment},
@@ -490,6 +490,27 @@ fn packets_that_pass_the_programs_by_are_noticed() {
     drop(tagging);
     joined.end_stream();
     joined.expect_spliced();
+}
+
+/// The instance's socket repeats what was forwarded already, and it passes the programs by: the gateway's socket
+/// has been waiting for it, and takes it. It must not reach the client again.
+#[test]
+fn what_was_forwarded_does_not_come_twice() {
+    let Some(row) = Row::new() else { return };
+    let mut joined = row.place().join();
+    let link = Link::open(&row.instance, &row.links[3]);
+    joined.begin_spliced_stream();
+    joined.token(7);
+    let chunk = chunked::chunk(&payload::bytes(7, 150));
+    let first = link.take("the first one", |segment| segment.payload() == chunk);
+    joined.token(8);
+    assert_eq!(pairs(&joined.gateway), [2 * chunk.len() as u64]);
+    link.send(&first.again().tagged(&[0x6000]));
+    let (rest, end) = joined.client.end();
+    assert!(rest.is_empty(), "{} bytes came again", rest.len());
+    assert_eq!(end, End::Reset);
+    joined.instance.expect_end();
+    joined.gateway.expect_idle();
 }
 
 #[test]

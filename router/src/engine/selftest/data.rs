@@ -24,7 +24,8 @@ pub(super) fn payload(len: usize) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn chunked(payload: &[u8], size: usize) -> Vec<u8> {
+/// A chunked body, with chunks of `size` bytes.
+pub(in crate::engine) fn chunked(payload: &[u8], size: usize) -> Vec<u8> {
     let mut body = Vec::with_capacity(payload.len() * 11 / 10);
     for chunk in payload.chunks(size) {
         body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());

@@ -4,7 +4,7 @@
 //! something that the engine relies on; all together take a few milliseconds.
 
 mod connections;
-mod data;
+pub(in crate::engine) mod data;
 mod drivers;
 mod frames;
 mod instance;

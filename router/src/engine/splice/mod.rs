@@ -498,6 +498,10 @@ impl Pair<'_> {
             && tcp::receive_queue(&from.stream).is_ok_and(|bytes| bytes != 0)
         {
             self.stop(Asked::SourceReadable);
+            if self.entry.forwarded() != 0 {
+                // It may have what the receiver has already, or what is to come after that.
+                return Poll::Ready(Woken::SourceBroken);
+            }
         }
         // A receiver may close with the acknowledgement of the last byte.
         if self.entry.mode() == mode::PASS {

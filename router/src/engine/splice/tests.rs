@@ -13,7 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    engine::{Carrier, testing::always_quicker},
+    engine::{Carrier, selftest::data::chunked, testing::always_quicker},
     kernel::{LoadError, splice::Options},
     net::{Stream, socket},
 };
@@ -123,17 +123,6 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);
     bytes
-}
-
-fn chunked(payload: &[u8], size: usize) -> Vec<u8> {
-    let mut body = Vec::new();
-    for chunk in payload.chunks(size) {
-        body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
-        body.extend_from_slice(chunk);
-        body.extend_from_slice(b"\r\n");
-    }
-    body.extend_from_slice(b"0\r\n\r\n");
-    body
 }
 
 /// What a relay does with a body: steers, and carries on in user space when that is not possible.
