@@ -27,7 +27,7 @@ const NEAR_US: u32 = 4_000;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
-/// Once it [has moved](Member::has_moved), it must be dropped after the connection's socket, as the order of
+/// Once bytes were carried, it must be dropped after the connection's socket, as the order of
 /// [`Conn`]'s fields sees to.
 pub struct Member {
     programs: Arc<Programs>,
