@@ -130,6 +130,13 @@ impl Segment {
         self.at(self.number().wrapping_add(self.payload().len() as u32), flags, payload)
     }
 
+    /// Another one of its sender, `ahead` bytes behind it.
+    #[must_use]
+    pub fn ahead(&self, ahead: u32, payload: &[u8]) -> Self {
+        let end = self.number().wrapping_add(self.payload().len() as u32);
+        self.at(end.wrapping_add(ahead), self.frame[self.at + 13], payload)
+    }
+
     /// The same once more, with checksums that its sender may have left to the interface.
     #[must_use]
     pub fn again(&self) -> Self {

@@ -513,6 +513,26 @@ fn what_was_forwarded_does_not_come_twice() {
     joined.gateway.expect_idle();
 }
 
+/// Bytes ahead of what the gateway's socket waits for pass the programs by. It keeps them, and would take them for
+/// those that come that much later once others had gone past it.
+#[test]
+fn what_came_early_past_the_programs_takes_no_place() {
+    let Some(row) = Row::new() else { return };
+    let mut joined = row.place().join();
+    let link = Link::open(&row.instance, &row.links[3]);
+    joined.begin_spliced_stream();
+    let chunk = chunked::chunk(&payload::bytes(7, 150));
+    joined.instance.send(&chunk);
+    joined.client.expect(&chunk);
+    let first = link.take("the first one", |segment| segment.payload() == chunk);
+    link.send(&first.ahead(1_000, &[b'!'; 500]).tagged(&[0x6000]));
+    let (rest, end) = joined.client.end();
+    assert!(rest.is_empty(), "{} bytes too many", rest.len());
+    assert_eq!(end, End::Reset);
+    joined.instance.expect_end();
+    joined.gateway.expect_idle();
+}
+
 #[test]
 fn client_and_instance_behind_one_interface() {
     // A switch with three ports, and one network on it.

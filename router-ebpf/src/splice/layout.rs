@@ -64,6 +64,8 @@ pub mod stop {
     pub const TOO_LONG: u32 = 5;
     /// A packet of a body without a known length came out of order.
     pub const HOLE: u32 = 6;
+    /// The source's socket holds bytes that passed the programs by, ahead of what it waits for.
+    pub const BYPASSED: u32 = 7;
 }
 
 /// How long the way to a peer is taken to be as it was, in nanoseconds: then one

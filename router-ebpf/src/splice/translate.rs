@@ -56,6 +56,20 @@ impl Packet {
         self.flags & flags != 0
     }
 
+    /// Whether its sender has bytes ahead of what it waits for. (It may say as well what it has got twice:
+    /// RFC 2883.)
+    #[inline(always)]
+    pub fn holds_ahead(&self) -> bool {
+        let mut i = 0;
+        while i < self.sack.blocks.len() {
+            if i < self.sack.count as usize && seq::before(self.ack, self.sack.blocks[i].right) {
+                return true;
+            }
+            i += 1;
+        }
+        false
+    }
+
     /// A bare acknowledgement like this packet, with window zero.
     #[inline(always)]
     pub const fn closed_window(&self) -> Self {
@@ -680,6 +694,7 @@ fn egress_of_receiver_socket(pair: &mut Pair, packet: &Packet, out: &mut Outcome
 mod tests {
     use super::*;
     use crate::framing::Framing;
+    use crate::splice::options::Block;
 
     fn live(length: u64) -> Pair {
         let source = Socket { next: 50, own_window: 1000, own_edge: 1100, ..Socket::default() };
@@ -869,6 +884,19 @@ mod tests {
         ingress_from_receiver(&mut pair, &ack(510, 30));
         let sent = passed(egress(&mut pair, Side::Receiver, &fin).action);
         assert_eq!((sent.seq, sent.flags), (510, flag::FIN | flag::ACK));
+    }
+
+    #[test]
+    fn what_is_ahead_is_told_from_what_came_twice() {
+        let mut packet = Packet { ack: 5, ..Packet::default() };
+        assert!(!packet.holds_ahead());
+        let before = u32::MAX - 9;
+        packet.sack.push(Block { left: before, right: before.wrapping_add(15) });
+        assert!(!packet.holds_ahead());
+        packet.sack.push(Block { left: 8, right: 9 });
+        assert!(packet.holds_ahead());
+        packet.sack.count = 1;
+        assert!(!packet.holds_ahead());
     }
 
     /// Or it would take the answer for one to what it had sent before (RFC 3522), and not repeat the rest.

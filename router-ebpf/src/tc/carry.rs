@@ -256,6 +256,12 @@ pub(super) unsafe fn leaves(work: *mut Work, source: *mut Conn, side: Side) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let receiver = u32::from(matches!(side, Side::Receiver));
+        if receiver == 0 && (*source).pair.mode() == mode::LIVE && (*work).packet.holds_ahead() {
+            // Once user space carries on, they would stand in the place of others.
+            (*source).stop = stop::BYPASSED;
+            let events = halt(&mut (*source).pair);
+            settle(source, events);
+        }
         decide_egress(work, &raw mut (*source).pair, receiver);
         let w = &mut *work;
         w.plan = if w.outcome.plan == Plan::Drop { plan::DROP } else { plan::PASS };

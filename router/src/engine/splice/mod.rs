@@ -258,7 +258,10 @@ impl Splice {
                 return Steered { bytes: 0, released: false, end: SteerEnd::Declined(reason) };
             }
         };
-        let woken = pair.wait(from, to, idle, watch_target).await;
+        let mut woken = pair.wait(from, to, idle, watch_target).await;
+        if pair.entry.stop() == stop::BYPASSED {
+            woken = Woken::SourceBroken;
+        }
         let quiet = matches!(woken, Woken::Quiet) && pair.part();
         if !quiet {
             pair.give_up();
@@ -469,7 +472,7 @@ impl Pair<'_> {
     ) -> Poll<Woken> {
         self.inner.events.wait(self.command.source, cx);
         // After the waker is in place, so that an event in between is not lost.
-        if self.entry.mode() == mode::PASS {
+        if self.entry.mode() == mode::PASS || self.entry.stop() == stop::BYPASSED {
             return Poll::Ready(Woken::Quiet);
         }
         if self.inner.stuck.borrow_mut().remove(&self.command.source) {
