@@ -184,6 +184,15 @@ impl Joined {
         self.client.expect(&chunk);
     }
 
+    /// Ends the stream. The connections serve another exchange, and nothing is left.
+    #[track_caller]
+    fn end_and_go_on(&mut self) {
+        self.end_stream();
+        self.exchange(1);
+        assert_eq!(self.upstream.accepted(), 1);
+        self.gateway.expect_idle();
+    }
+
     /// The end of one.
     #[track_caller]
     fn end_stream(&mut self) {
@@ -467,10 +476,7 @@ fn tagged_frames_that_look_like_those_of_a_stream() {
     for number in 0..20 {
         joined.token(number);
     }
-    joined.end_stream();
-    joined.exchange(1);
-    assert_eq!(joined.upstream.accepted(), 1);
-    joined.gateway.expect_idle();
+    joined.end_and_go_on();
 }
 
 /// A tag that holds a priority alone is of the same network: the gateway's socket gets what the programs
@@ -1159,10 +1165,7 @@ fn a_neighbour_with_another_address() {
         assert!(again <= 4, "sent again {again} times");
     }
     assert!(!pairs(&joined.gateway).is_empty());
-    joined.end_stream();
-    joined.exchange(1);
-    assert_eq!(joined.upstream.accepted(), 1);
-    joined.gateway.expect_idle();
+    joined.end_and_go_on();
 }
 
 /// A cable breaks, and there is another one to the same host.
@@ -1200,10 +1203,7 @@ fn a_way_that_moves_to_another_interface() {
             assert!((1..=8).contains(&again), "sent again {again} times");
         }
         assert!(!pairs(&joined.gateway).is_empty());
-        joined.end_stream();
-        joined.exchange(1);
-        assert_eq!(joined.upstream.accepted(), 1);
-        joined.gateway.expect_idle();
+        joined.end_and_go_on();
     }
 }
 

@@ -228,7 +228,7 @@ pub(super) fn pass<const IN_PLACE: bool>(skb: *mut __sk_buff, work: *mut Work) -
         if (*work).plan == plan::PASS && same(&(*work).packet, &*out) {
             return NEXT;
         }
-        if apply::<IN_PLACE>(skb, work, out, core::ptr::null()) { NEXT } else { DROP }
+        if apply::<IN_PLACE>(skb, work, out, core::ptr::null(), None) { NEXT } else { DROP }
     }
 }
 
@@ -261,26 +261,15 @@ pub(super) unsafe fn forward(skb: *mut __sk_buff, work: *mut Work, other: *mut C
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let (w, to) = (&mut *work, &raw const (*other).flow);
-        let oif = (*other).oif;
+        let (oif, link, linked) = ((*other).oif, w.link, w.linked != 0);
         let out = &raw const w.outcome.peer;
-        if w.linked == 0 {
-            if !apply::<true>(skb, work, out, to) {
-                return DROP;
-            }
+        if !apply::<true>(skb, work, out, to, if linked { Some(&link) } else { None }) {
+            return DROP;
+        }
+        if !linked {
             return send(skb, oif, if (*work).notes != 0 { SENT | NOTE } else { SENT });
         }
         (*skb).mark = MARK.load() | SENT;
-        if w.usual != kind::OTHER && w.outcome.peer.len == w.packet.len {
-            let link = w.link;
-            if !usual::write(skb, w, &*out, Some(&*to), Some(&link)) {
-                return DROP;
-            }
-            return raw::bpf_redirect(oif, 0) as i32;
-        }
-        if !apply::<true>(skb, work, out, to) {
-            return DROP;
-        }
-        raw::bpf_skb_store_bytes(skb, 0, (&raw const (*work).link).cast(), 12, 0);
         raw::bpf_redirect(oif, 0) as i32
     }
 }
@@ -294,7 +283,7 @@ pub(super) unsafe fn turn_round(skb: *mut __sk_buff, work: *mut Work, own: *mut 
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let out = &raw const (*work).outcome.socket;
-        if !apply::<true>(skb, work, out, &raw const (*own).flow) {
+        if !apply::<true>(skb, work, out, &raw const (*own).flow, None) {
             return DROP;
         }
         send(skb, (*own).oif, SENT)
@@ -309,7 +298,7 @@ pub(super) fn forward_copy(skb: *mut __sk_buff, work: *mut Work) -> i32 {
     unsafe {
         let Some(other) = conn((*work).other) else { return DROP };
         let out = &raw const (*work).outcome.peer;
-        if !apply::<false>(skb, work, out, &raw const (*other).flow) {
+        if !apply::<false>(skb, work, out, &raw const (*other).flow, None) {
             return DROP;
         }
         send(skb, (*other).oif, SENT)
@@ -325,7 +314,8 @@ pub(super) unsafe fn send(skb: *mut __sk_buff, oif: u32, mark: u32) -> i32 {
     }
 }
 
-/// Changes a packet to what `to` says, and its addresses and ports to those of `flow`, unless that is null.
+/// Changes a packet to what `to` says, and its addresses and ports to those of `flow`, unless that is null; and its Ethernet
+/// addresses to `link`.
 ///
 /// `IN_PLACE`: a usual one is changed where it is. A program that does so has each packet's headers made its own
 /// before it looks at them.
@@ -335,15 +325,22 @@ unsafe fn apply<const IN_PLACE: bool>(
     work: *mut Work,
     to: *const Packet,
     flow: *const Flow,
+    link: Option<&[u32; 3]>,
 ) -> bool {
     // SAFETY: the work is this CPU's alone; the flow is an element's, which does not change.
     unsafe {
         let w = &mut *work;
         if IN_PLACE && w.usual != kind::OTHER && (*to).len == w.packet.len {
             let flow = if flow.is_null() { None } else { Some(&*flow) };
-            return usual::write(skb, w, &*to, flow, None);
+            return usual::write(skb, w, &*to, flow, link);
         }
-        apply_copy(skb, work, to, flow)
+        if !apply_copy(skb, work, to, flow) {
+            return false;
+        }
+        match link {
+            Some(link) => raw::bpf_skb_store_bytes(skb, 0, link.as_ptr().cast(), 12, 0) == 0,
+            None => true,
+        }
     }
 }
 
