@@ -1,7 +1,8 @@
 //! Atalho's gateway: everything that runs in user space.
 //!
-//! One request flows left to right through [`http`] → [`prefix`] → [`routing`] → [`fleet`] →
-//! [`engine`]; [`gateway`] is the way itself. A module may call the ones to its right, never back.
+//! [`cli`] → [`gateway`] → [`admin`] → [`shared`] → [`prefix`] → [`routing`] → [`fleet`] → [`engine`] →
+//! [`kernel`] → [`net`] → [`config`] → [`http`] → [`metrics`] → [`log`]: a module may use the ones to
+//! its right, never back.
 
 pub mod admin;
 pub mod cli;

@@ -72,7 +72,7 @@ fn notes(config: &Config) -> Vec<String> {
             let serving = variant.instances.iter().filter(|instance| !instance.drain).count();
             if serving == 0 {
                 notes.push(format!("{place} has no instance that takes requests"));
-            } else if serving == 1 && variant.strategy == crate::fleet::Strategy::PrefixAware {
+            } else if serving == 1 && variant.strategy == crate::config::Strategy::PrefixAware {
                 notes
                     .push(format!("{place} has one instance: there is nothing to route by prefix"));
             }

@@ -4,10 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 
-use crate::{
-    config::{self, Config, ConfigError, Flags, STRATEGIES},
-    fleet::Strategy,
-};
+use crate::config::{self, Config, ConfigError, Flags, STRATEGIES, Strategy};
 
 /// Where the fleet is described.
 #[derive(Args, Debug, Default)]

@@ -5,8 +5,7 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 use toml::{Table, Value};
 
 use super::{
-    SETTINGS, Setting, load,
-    settings::Kind,
+    Kind, Setting, load, settings,
     value::{duration_text, size_text},
 };
 
@@ -55,7 +54,7 @@ fn default(setting: &Setting) -> String {
 fn tables() -> String {
     let mut text = String::new();
     let mut section = None;
-    for setting in SETTINGS {
+    for setting in settings() {
         let (this, key) = setting.path.rsplit_once('.').unwrap_or(("", setting.path));
         if section != Some(this) {
             section = Some(this);
@@ -112,7 +111,7 @@ fn the_example_is_valid_and_has_every_setting_at_its_default() {
     let text = fs::read_to_string(&path).expect("just read");
     let mut found = Vec::new();
     collect("", &text.parse().expect("just parsed"), &mut found);
-    for setting in SETTINGS {
+    for setting in settings() {
         assert!(found.iter().any(|path| path == setting.path), "{} is missing", setting.path);
     }
     // A setting without a word of explanation before it helps nobody.

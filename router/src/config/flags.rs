@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 
 use super::{
-    Config, ConfigError, EndpointConfig, EngineMode, InstanceConfig, Issue, VariantConfig,
-    settings::setting,
+    Config, ConfigError, EndpointConfig, EngineMode, InstanceConfig, InstanceUrl, Issue, Strategy,
+    VariantConfig, sections::setting,
 };
-use crate::fleet::{InstanceUrl, Strategy};
 
 /// What the flags of `serve` say. `None` and empty lists keep the default.
 #[derive(Clone, Debug, Default)]

@@ -4,17 +4,20 @@
 mod docs;
 mod error;
 mod flags;
-mod model;
 mod read;
-pub mod reload;
 mod section;
-mod settings;
+mod sections;
+mod setting;
+mod strategy;
 #[cfg(test)]
 mod tests;
+mod url;
 mod value;
 
 pub use error::{ConfigError, Issue};
 pub use flags::{Flags, from_flags};
-pub use model::*;
-pub use read::{load, parse};
-pub use settings::{Kind, SETTINGS, STRATEGIES, Setting};
+pub use read::{load, parse, text};
+pub use sections::*;
+pub use setting::{Kind, Setting};
+pub use strategy::{STRATEGIES, Strategy};
+pub use url::{InstanceUrl, UrlError};

@@ -9,21 +9,23 @@ use toml::{
 
 use super::{
     ConfigError, Issue,
-    settings::{Kind, SETTINGS, Setting, setting},
+    setting::{Kind, Setting},
     value::{duration, duration_text, size, size_text},
 };
 
 /// A parsed file and what was found wrong in it.
 pub(super) struct Document<'t> {
     text: &'t str,
+    schema: &'static [&'static [Setting]],
     table: Spanned<DeTable<'t>>,
     issues: RefCell<Vec<(usize, Issue)>>,
 }
 
 impl<'t> Document<'t> {
-    pub(super) fn parse(text: &'t str) -> Self {
+    /// Parses `text`, whose settings are those of the tables in `schema`.
+    pub(super) fn parse(text: &'t str, schema: &'static [&'static [Setting]]) -> Self {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let document = Self { text, table, issues: RefCell::default() };
+        let document = Self { text, schema, table, issues: RefCell::default() };
         for error in errors {
             document.issue(error.span(), "", error.message());
         }
@@ -32,6 +34,15 @@ impl<'t> Document<'t> {
 
     pub(super) fn root(&self) -> Section<'_, 't> {
         Section::new(self, Some(self.table.get_ref()), 0..0, "", String::new())
+    }
+
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> + use<> {
+        self.schema.iter().copied().flatten()
+    }
+
+    /// A setting of another section with this name.
+    fn elsewhere(&self, name: &str) -> Option<&'static str> {
+        self.settings().map(|s| s.path).find(|path| path.rsplit('.').next() == Some(name))
     }
 
     pub(super) fn issue(
@@ -95,7 +106,9 @@ impl<'d, 't> Section<'d, 't> {
     }
 
     fn setting(&self, key: &str) -> &'static Setting {
-        setting(&format!("{}{key}", self.schema))
+        let path = format!("{}{key}", self.schema);
+        let found = self.document.settings().find(|setting| setting.path == path);
+        found.unwrap_or_else(|| panic!("no setting {path} in the tables"))
     }
 
     fn get(&self, key: &'static str) -> Option<&'d Spanned<DeValue<'t>>> {
@@ -213,6 +226,18 @@ impl<'d, 't> Section<'d, 't> {
             words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
                 let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
                 format!("`{text}` is not known: write {}", words.join(", "))
+            })
+        })
+    }
+
+    /// Reads an absolute path of a URL.
+    pub(super) fn path(&self, key: &'static str) -> String {
+        self.value(key, |value| {
+            let text = value.text()?;
+            let ok =
+                text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+            ok.then(|| text.to_owned()).ok_or_else(|| {
+                format!("`{text}` is no path: begin with / and percent-encode other characters")
             })
         })
     }
@@ -337,7 +362,7 @@ impl<'d, 't> Section<'d, 't> {
                 .map(|candidate| (distance(name, candidate), candidate))
                 .filter(|(distance, _)| *distance <= 2)
                 .min_by_key(|(distance, _)| *distance);
-            let advice = match (nearest, elsewhere(name)) {
+            let advice = match (nearest, self.document.elsewhere(name)) {
                 (Some((_, candidate)), _) => format!("did you mean `{candidate}`?"),
                 (None, Some(path)) => format!("it belongs elsewhere, as `{path}`"),
                 (None, None) => format!("known here: {}", known.join(", ")),
@@ -349,11 +374,6 @@ impl<'d, 't> Section<'d, 't> {
             );
         }
     }
-}
-
-/// A setting of another section with this name.
-fn elsewhere(name: &str) -> Option<&'static str> {
-    SETTINGS.iter().map(|s| s.path).find(|path| path.rsplit('.').next() == Some(name))
 }
 
 fn first_sentence(text: &str) -> &str {

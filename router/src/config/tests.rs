@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{settings::Kind, *};
-use crate::fleet::Strategy;
+use super::{Strategy, *};
 
 /// A file with one endpoint, and `head` before it.
 fn with(head: &str) -> String {
@@ -365,8 +364,8 @@ fn wrong_flags_are_all_named() {
 
 #[test]
 fn every_setting_is_in_the_table_once_with_a_default_in_its_range() {
-    for (index, setting) in SETTINGS.iter().enumerate() {
-        assert!(SETTINGS[..index].iter().all(|s| s.path != setting.path), "{}", setting.path);
+    for (index, setting) in settings().enumerate() {
+        assert!(settings().take(index).all(|s| s.path != setting.path), "{}", setting.path);
         let must_have =
             !matches!(setting.kind, Kind::Name | Kind::Url | Kind::OptionalInteger { .. });
         assert_eq!(setting.default.is_some(), must_have, "{}", setting.path);

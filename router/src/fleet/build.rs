@@ -188,7 +188,8 @@ impl Fleet {
 mod tests {
     use super::*;
     use crate::{
-        fleet::{FailureKind, Strategy, testing},
+        config::Strategy,
+        fleet::{FailureKind, testing},
         routing::{PrefixKey, Ticket, choose},
     };
 

@@ -215,7 +215,8 @@ mod tests {
     }
 
     fn config(urls: &[String], interval: u64) -> Config {
-        let mut config = testing::config(crate::fleet::Strategy::Random, 1, &vec![1.0; urls.len()]);
+        let mut config =
+            testing::config(crate::config::Strategy::Random, 1, &vec![1.0; urls.len()]);
         for (instance, url) in config.endpoints[0].variants[0].instances.iter_mut().zip(urls) {
             instance.url = url.parse().expect("a valid URL");
         }
@@ -339,7 +340,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn times_are_the_instance_s_own_and_do_not_drift() {
-        let fleet = testing::fleet(testing::config(crate::fleet::Strategy::Random, 1, &[1.0; 8]));
+        let fleet = testing::fleet(testing::config(crate::config::Strategy::Random, 1, &[1.0; 8]));
         let interval = Duration::from_secs(10);
         let mut places = Vec::new();
         for (_, _, instance) in fleet.instances() {

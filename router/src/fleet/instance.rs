@@ -12,10 +12,10 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Counter, FailureKind, InstanceUrl, Status,
+    Counter, FailureKind, Status,
     health_state::{Change, Check, HealthState},
 };
-use crate::config::Health;
+use crate::config::{Health, InstanceUrl};
 use crate::metrics::InstanceMetrics;
 
 /// Identifies an instance for the life of the process; never reused.

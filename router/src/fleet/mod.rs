@@ -8,10 +8,8 @@ mod instance;
 pub mod pool;
 pub mod probe;
 mod resolve;
-mod strategy;
 #[cfg(test)]
 pub(crate) mod testing;
-mod url;
 mod variant;
 
 pub use build::{BuildError, Fleet};
@@ -19,6 +17,4 @@ pub use counters::{Counter, Counters};
 pub use health_state::{FailureKind, Status};
 pub use instance::{Instance, InstanceId};
 pub use resolve::resolve_new;
-pub use strategy::Strategy;
-pub use url::{InstanceUrl, UrlError};
 pub use variant::{Endpoint, Routing, UnknownVariant, Variant};

@@ -30,11 +30,11 @@ struct Shelf {
 
 /// One thread's idle connections.
 #[derive(Default)]
-pub struct Pool {
+pub struct ConnectionPool {
     shelves: HashMap<InstanceId, Shelf>,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// Takes the newest connection that is still open.
     pub fn take(&mut self, instance: InstanceId, max_idle: Duration) -> Option<Conn> {
         let shelf = self.shelves.get_mut(&instance)?;
@@ -119,7 +119,7 @@ impl Shelf {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ConnectionPool {
     fn drop(&mut self) {
         self.sweep(Duration::ZERO, |_| false);
     }
@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_newest_open_connection_comes_first() {
-        let (mut pool, metrics) = (Pool::default(), metrics());
+        let (mut pool, metrics) = (ConnectionPool::default(), metrics());
         let (old, _old_peer) = pair();
         let (new, _new_peer) = pair();
         let new_address = new.stream.local_addr().unwrap();
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn closed_and_talkative_connections_are_not_reused() {
-        let (mut pool, metrics) = (Pool::default(), metrics());
+        let (mut pool, metrics) = (ConnectionPool::default(), metrics());
         let (closed, closed_peer) = pair();
         let (talking, mut talking_peer) = pair();
         drop(closed_peer);
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_limit_closes_the_oldest_and_a_sweep_the_unknown() {
-        let (mut pool, metrics) = (Pool::default(), metrics());
+        let (mut pool, metrics) = (ConnectionPool::default(), metrics());
         let mut peers = Vec::new();
         for _ in 0..3 {
             let (conn, peer) = pair();

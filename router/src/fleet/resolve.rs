@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test]
     async fn literals_serve_at_once_and_names_when_resolved() {
-        let mut config = config(super::super::Strategy::Random, 1, &[1.0, 1.0, 1.0]);
+        let mut config = config(crate::config::Strategy::Random, 1, &[1.0, 1.0, 1.0]);
         let instances = &mut config.endpoints[0].variants[0].instances;
         instances[0].url = "http://localhost:8000".parse().expect("valid");
         instances[1].url = "http://[::1]:8000".parse().expect("valid");

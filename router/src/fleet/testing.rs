@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Counters, Fleet, Instance, Strategy, Variant};
+use super::{Counters, Fleet, Instance, Variant};
 use crate::{
-    config::{Config, EndpointConfig, InstanceConfig, VariantConfig},
+    config::{Config, EndpointConfig, InstanceConfig, Strategy, VariantConfig},
     metrics::Metrics,
 };
 

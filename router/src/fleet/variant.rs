@@ -2,8 +2,8 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use super::{Instance, Strategy};
-use crate::{engine::Kinds, metrics::EndpointMetrics};
+use super::Instance;
+use crate::{config::Strategy, engine::Kinds, metrics::EndpointMetrics};
 
 /// A variant's routing configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,12 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::guard::Guarded;
+use super::{
+    guard::Guarded,
+    reload::{Reloaded, Reloader},
+};
 use crate::{
     admin,
-    config::reload::{Reloaded, Reloader},
     fleet::{self, Counters},
     shared::{Phase, Shared},
 };

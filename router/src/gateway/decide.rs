@@ -10,9 +10,9 @@ use router_ebpf::framing::{Framing, FramingError};
 
 use super::failure::{Stop, stalled, too_large};
 use crate::{
-    config::Config,
+    config::{Config, Strategy},
     engine::userspace::advance_payload,
-    fleet::{Endpoint, Fleet, Strategy, Variant},
+    fleet::{Endpoint, Fleet, Variant},
     http::{self, Failure, RequestHead},
     net::{Conn, SCRATCH},
     prefix::{self, KeyParts, PrefixKey, Scanner, Target, tenant},

@@ -15,6 +15,7 @@ mod listeners;
 mod local;
 mod record;
 mod relay;
+mod reload;
 mod worker;
 
 use std::{path::PathBuf, sync::Arc, thread};

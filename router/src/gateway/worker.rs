@@ -19,7 +19,7 @@ use super::connection;
 use crate::{
     config::Config,
     engine::{Attempts, Carrier, Copier, HandOver, Loaded, Policy, Settings},
-    fleet::{Fleet, Instance, pool::Pool},
+    fleet::{Fleet, Instance, pool::ConnectionPool},
     metrics::{EngineMetrics, Metrics},
     net::{Conn, HangupWatch, Stream},
     shared::{Phase, Shared},
@@ -41,7 +41,7 @@ pub(super) struct WorkerMetrics {
 /// One worker thread's own state.
 pub(super) struct Worker {
     shared: Arc<Shared>,
-    pub(super) pool: RefCell<Pool>,
+    pub(super) pool: RefCell<ConnectionPool>,
     pub(super) rng: RefCell<fastrand::Rng>,
     pub(super) hangups: HangupWatch,
     pub(super) carrier: Option<Carrier>,

@@ -6,7 +6,10 @@ use super::{
     Ticket,
     rank::{Distance, PrefixKey},
 };
-use crate::fleet::{Instance, InstanceId, Strategy, Variant};
+use crate::{
+    config::Strategy,
+    fleet::{Instance, InstanceId, Variant},
+};
 
 /// Why an instance was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,12 +118,12 @@ pub fn choose(
     exclude: &[InstanceId],
     rng: &mut fastrand::Rng,
 ) -> Result<Choice, NoInstance> {
-    let well = Pool { variant, exclude, last_resort: false };
+    let well = CandidateSet { variant, exclude, last_resort: false };
     match well.choose(key, rng) {
         // What is known about the instances cannot help to choose among them, and may be wrong: a
         // health page that answers slowly must not stop a fleet that serves.
         Err(NoInstance::None) => {
-            let any = Pool { last_resort: true, ..well };
+            let any = CandidateSet { last_resort: true, ..well };
             let choice = any.choose(key, rng)?;
             Ok(Choice { reason: Reason::LastResort, ..choice })
         }
@@ -129,14 +132,14 @@ pub fn choose(
 }
 
 /// The instances that a choice is made among.
-struct Pool<'a> {
+struct CandidateSet<'a> {
     variant: &'a Variant,
     exclude: &'a [InstanceId],
     /// Whether no instance is well, and those that are not have to do.
     last_resort: bool,
 }
 
-impl<'a> Pool<'a> {
+impl<'a> CandidateSet<'a> {
     fn choose(
         &self,
         key: Option<PrefixKey>,

@@ -9,8 +9,9 @@ use std::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::Strategy;
 use crate::fleet::{
-    Counters, FailureKind, Fleet, InstanceId, Strategy, Variant,
+    Counters, FailureKind, Fleet, InstanceId, Variant,
     testing::{config, down, fleet, only_variant, variant},
 };
 

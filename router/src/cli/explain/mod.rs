@@ -10,8 +10,8 @@ use clap::Args;
 
 use super::fleet_flags::FleetFlags;
 use crate::{
-    config::Flags,
-    fleet::{Counters, Endpoint, Fleet, Strategy, Variant},
+    config::{Flags, Strategy},
+    fleet::{Counters, Endpoint, Fleet, Variant},
     http::Method,
     metrics::Metrics,
     prefix::{self, KeyParts, Prefix, Scanner, Target, tenant},

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::input::Request;
 use crate::{
-    fleet::{Endpoint, Strategy, Variant},
+    config::Strategy,
+    fleet::{Endpoint, Variant},
     prefix::{Api, Prefix, PrefixKind},
 };
 

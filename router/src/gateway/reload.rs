@@ -20,8 +20,8 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Config, ConfigError, read};
 use crate::{
+    config::{self, Config, ConfigError},
     fleet::{self, BuildError, Counters, Fleet},
     metrics::Metrics,
 };
@@ -35,18 +35,16 @@ const RESOLVE: Duration = Duration::from_secs(2);
 
 /// A configuration that was taken over.
 #[derive(Clone, Debug)]
-pub struct Reloaded {
+pub(super) struct Reloaded {
     /// What is in force now.
-    pub config: Arc<Config>,
-    /// What was before.
-    pub previous: Arc<Config>,
+    pub(super) config: Arc<Config>,
     /// Settings that the file changes but that stay as they are until a restart.
-    pub ignored: Vec<&'static str>,
+    pub(super) ignored: Vec<&'static str>,
 }
 
 /// Why a configuration was not taken over.
 #[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
+pub(super) enum ReloadError {
     /// The file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -57,7 +55,7 @@ pub enum ReloadError {
 
 /// Reads one file again and again.
 #[derive(Debug)]
-pub struct Reloader<'a> {
+pub(super) struct Reloader<'a> {
     file: PathBuf,
     fleet: &'a ArcSwap<Fleet>,
     counters: &'a Counters,
@@ -68,7 +66,7 @@ pub struct Reloader<'a> {
 
 impl<'a> Reloader<'a> {
     /// For the file that the current fleet came from.
-    pub fn new(
+    pub(super) fn new(
         file: PathBuf,
         fleet: &'a ArcSwap<Fleet>,
         counters: &'a Counters,
@@ -82,8 +80,8 @@ impl<'a> Reloader<'a> {
     ///
     /// # Errors
     /// When the file is wrong, or its fleet has no room. Nothing has changed then.
-    pub async fn reload(&mut self, force: bool) -> Result<Option<Reloaded>, ReloadError> {
-        let text = match read::text(&self.file) {
+    pub(super) async fn reload(&mut self, force: bool) -> Result<Option<Reloaded>, ReloadError> {
+        let text = match config::text(&self.file) {
             Ok(text) => text,
             Err(error) => {
                 self.text = None;
@@ -93,7 +91,7 @@ impl<'a> Reloader<'a> {
         if !force && self.text.as_ref() == Some(&text) {
             return Ok(None);
         }
-        let config = read::parse(&self.file.display().to_string(), &text);
+        let config = config::parse(&self.file.display().to_string(), &text);
         self.text = Some(text);
         let mut config = config?;
         let old = self.fleet.load_full();
@@ -107,12 +105,12 @@ impl<'a> Reloader<'a> {
         drop(old);
         fleet::resolve_new(&new, RESOLVE).await;
         Arc::new(new).replace(self.fleet);
-        Ok(Some(Reloaded { config, previous, ignored }))
+        Ok(Some(Reloaded { config, ignored }))
     }
 
     /// Reloads at each signal of `hangup` and each change of the file, for ever; logs what came of
     /// it, and tells `applied` of what was taken over.
-    pub async fn run(
+    pub(super) async fn run(
         mut self,
         hangup: &mut tokio::signal::unix::Signal,
         mut applied: impl FnMut(&Reloaded),
@@ -284,7 +282,7 @@ fn is_change(kind: EventKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::SETTINGS, fleet::FailureKind};
+    use crate::{config::settings, fleet::FailureKind};
     use std::fs;
 
     const TIME: Duration = Duration::from_secs(30);
@@ -311,7 +309,7 @@ mod tests {
             let dir = tempfile::tempdir().expect("a directory");
             fs::write(dir.path().join("f.toml"), text).expect("written");
             let (counters, metrics) = (Counters::heap(4), Metrics::new());
-            let config = read::load(&dir.path().join("f.toml")).expect("valid");
+            let config = config::load(&dir.path().join("f.toml")).expect("valid");
             let fleet = Fleet::build(&Arc::new(config), None, &counters, &metrics);
             let fleet = ArcSwap::from_pointee(fleet.expect("room"));
             Self { dir, counters, metrics, fleet }
@@ -337,7 +335,7 @@ mod tests {
     #[test]
     fn what_the_table_calls_fixed_is_kept_and_nothing_else() {
         let fixed: Vec<_> = FIXED.iter().map(|(path, _)| *path).collect();
-        let table: Vec<_> = SETTINGS.iter().filter(|s| !s.live).map(|s| s.path).collect();
+        let table: Vec<_> = settings().filter(|s| !s.live).map(|s| s.path).collect();
         assert_eq!(fixed, table);
         let old = Config::default();
         let mut new = Config { threads: 7, access_log: true, ..Config::default() };
@@ -356,7 +354,7 @@ mod tests {
 
         setup.write(&file(&[1, 3], "access_log = true\nthreads = 5"));
         let reloaded = reloader.reload(false).await.expect("valid").expect("changed");
-        assert!(reloaded.config.access_log && !reloaded.previous.access_log);
+        assert!(reloaded.config.access_log);
         assert_eq!((&*reloaded.ignored, reloaded.config.threads), (&["threads"][..], 0));
         assert_eq!(setup.urls(), ["http://10.0.0.1:8000", "http://10.0.0.3:8000"]);
         assert!(Arc::ptr_eq(&one, setup.fleet.load().instances().next().expect("two").2));
@@ -444,7 +442,7 @@ mod tests {
         for n in 2..4 {
             version(n);
             timeout(TIME, watch.changed()).await.expect("noticed");
-            assert_eq!(read::text(&path).expect("there"), format!("# {n}"));
+            assert_eq!(config::text(&path).expect("there"), format!("# {n}"));
             fs::remove_dir_all(dir.path().join(format!("..{}", n - 1))).expect("there");
         }
     }
@@ -454,7 +452,7 @@ mod tests {
         let setup = Setup::new(&file(&[1], ""));
         let mut watch = FileWatch::new(&setup.path()).expect("inotify works");
         for _ in 0..10 {
-            read::text(&setup.path()).expect("there");
+            config::text(&setup.path()).expect("there");
         }
         // Events come in order: were the reads among them, one would be pending before the write.
         tokio::select! {

@@ -2,6 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
+/// All names, as configurations write them.
+pub const STRATEGIES: &[&str] = &["prefix-aware", "least-outstanding-requests", "random"];
+
 /// A variant's routing strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {

@@ -1,0 +1,203 @@
+//! `[[endpoint]]`: named services, their variants and instances.
+
+use std::num::NonZeroU32;
+
+use crate::config::{
+    InstanceUrl, Strategy,
+    section::Section,
+    setting::{Kind, Setting},
+    strategy::STRATEGIES,
+};
+
+/// The settings of this section.
+pub(in crate::config) const SETTINGS: &[Setting] = &[
+    Setting {
+        path: "endpoint.name",
+        kind: Kind::Name,
+        default: None,
+        live: true,
+        about: "Name in `/endpoints/{name}/...`. The first endpoint of the file also serves \
+                requests that name none, such as `/v1/chat/completions`.",
+    },
+    Setting {
+        path: "endpoint.variant.name",
+        kind: Kind::Name,
+        default: None,
+        live: true,
+        about: "Name that a client may ask for in `X-Amzn-SageMaker-Target-Variant`, unique in \
+                its endpoint.",
+    },
+    Setting {
+        path: "endpoint.variant.weight",
+        kind: Kind::Weight,
+        default: Some("1"),
+        live: true,
+        about: "Share of the endpoint's requests, relative to its other variants.",
+    },
+    Setting {
+        path: "endpoint.variant.strategy",
+        kind: Kind::Choice(STRATEGIES),
+        default: Some(r#""prefix-aware""#),
+        live: true,
+        about: "How an instance is chosen: by the start of the prompt, by the fewest requests in \
+                flight, or at random. The names of the SageMaker API (`PREFIX_AWARE`, ...) are \
+                taken as well.",
+    },
+    Setting {
+        path: "endpoint.variant.prefix_length",
+        kind: Kind::Integer { min: 1024, max: 65536, unit: "characters or bytes" },
+        default: Some("4096"),
+        live: true,
+        about: "How much of the start of a request decides where it goes: characters of message \
+                text on the JSON APIs, body bytes on `/invocations`. See above how to choose it.",
+    },
+    Setting {
+        path: "endpoint.variant.concurrency_threshold",
+        kind: Kind::Integer { min: 1, max: 1024, unit: "requests" },
+        default: Some("10"),
+        live: true,
+        about: "Requests in flight at an instance from which further ones of its prefixes go to a \
+                less busy instance. See above how to choose it.",
+    },
+    Setting {
+        path: "endpoint.variant.max_in_flight",
+        kind: Kind::OptionalInteger { min: 1, max: u32::MAX as u64, unit: "requests" },
+        default: None,
+        live: true,
+        about: "Requests in flight that no instance of the variant ever exceeds, whatever the \
+                strategy. When all are there, a request is answered with 429. Absent: no limit. \
+                At least `concurrency_threshold` with `prefix-aware`.",
+    },
+    Setting {
+        path: "endpoint.variant.instance.url",
+        kind: Kind::Url,
+        default: None,
+        live: true,
+        about: "Where the inference server listens. Its normal form alone decides which prefixes \
+                it gets, so write it the same on every gateway host.",
+    },
+    Setting {
+        path: "endpoint.variant.instance.weight",
+        kind: Kind::Weight,
+        default: Some("1"),
+        live: true,
+        about: "Share of prefixes and requests, relative to the variant's other instances: 2 for a \
+                host that serves twice as much.",
+    },
+    Setting {
+        path: "endpoint.variant.instance.drain",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: true,
+        about: "Whether the instance takes no new requests, while its open ones end. Set it before \
+                you take a host down.",
+    },
+];
+
+/// `[[endpoint]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointConfig {
+    /// The name that clients call.
+    pub name: String,
+    /// Its variants, at least one.
+    pub variants: Vec<VariantConfig>,
+}
+
+/// `[[endpoint.variant]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariantConfig {
+    /// The name that clients may ask for.
+    pub name: String,
+    /// Share of the endpoint's requests, relative to the other variants.
+    pub weight: f64,
+    /// How an instance is chosen.
+    pub strategy: Strategy,
+    /// Units of a request that decide where it goes.
+    pub prefix_length: usize,
+    /// Requests in flight from which an instance takes no more by affinity.
+    pub concurrency_threshold: u32,
+    /// Requests in flight that an instance never exceeds; more are refused.
+    pub max_in_flight: Option<NonZeroU32>,
+    /// Its instances; may be empty.
+    pub instances: Vec<InstanceConfig>,
+}
+
+/// `[[endpoint.variant.instance]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstanceConfig {
+    /// Where it serves.
+    pub url: InstanceUrl,
+    /// Share of prefixes and requests, relative to the variant's other instances.
+    pub weight: f64,
+    /// Whether it takes no new requests while its open ones end.
+    pub drain: bool,
+}
+
+pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<EndpointConfig> {
+    let name = s.required("name", name);
+    let variants: Vec<VariantConfig> = s.list("variant", variant);
+    if !s.has("variant") {
+        s.issue("variant", "there is none: add an [[endpoint.variant]]");
+    }
+    s.unique("variant", "name", |name| Some(name.to_owned()));
+    Some(EndpointConfig { name: name?, variants })
+}
+
+fn variant(s: &Section<'_, '_>) -> Option<VariantConfig> {
+    let name = s.required("name", name);
+    let strategy = s.value("strategy", |value| value.text()?.parse::<Strategy>());
+    let concurrency_threshold = s.integer("concurrency_threshold");
+    let max_in_flight: Option<u32> = s.optional_integer("max_in_flight");
+    if strategy == Strategy::PrefixAware
+        && max_in_flight.is_some_and(|max| max < concurrency_threshold)
+    {
+        s.issue(
+            "max_in_flight",
+            format!(
+                "is below concurrency_threshold ({concurrency_threshold}): raise it, or lower \
+                 the threshold"
+            ),
+        );
+    }
+    let instances: Vec<InstanceConfig> = s.list("instance", instance);
+    s.unique("instance", "url", |url| InstanceUrl::parse(url).ok());
+    Some(VariantConfig {
+        weight: weight(s),
+        prefix_length: s.integer("prefix_length"),
+        name: name?,
+        strategy,
+        concurrency_threshold,
+        max_in_flight: max_in_flight.and_then(NonZeroU32::new),
+        instances,
+    })
+}
+
+fn instance(s: &Section<'_, '_>) -> Option<InstanceConfig> {
+    let url = s.required("url", |text| InstanceUrl::parse(text).map_err(|e| e.to_string()));
+    let (weight, drain) = (weight(s), s.bool("drain"));
+    Some(InstanceConfig { url: url?, weight, drain })
+}
+
+fn weight(s: &Section<'_, '_>) -> f64 {
+    s.value("weight", |value| {
+        let weight = value.number()?;
+        // Beyond these bounds a share is zero or all for every practical purpose, and a product of
+        // two of them could leave the range of the type.
+        (1e-6..=1e6).contains(&weight).then_some(weight).ok_or_else(|| {
+            format!("{weight} is no weight: write a number from 0.000001 to 1000000")
+        })
+    })
+}
+
+/// Endpoint and variant names follow SageMaker's rule, `^[a-zA-Z0-9](-*[a-zA-Z0-9])*`, up to 63.
+fn name(text: &str) -> Result<String, String> {
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    let ok = bytes.len() <= 63
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-');
+    ok.then(|| text.to_owned()).ok_or_else(|| {
+        format!("`{text}` is no name: use 1 to 63 letters, digits and hyphens between them")
+    })
+}

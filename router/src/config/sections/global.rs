@@ -1,0 +1,163 @@
+//! Settings at the top of the file, and the whole configuration.
+
+use std::net::SocketAddr;
+
+use super::{
+    EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Scrape, Timeouts, endpoint, engine,
+    guard, health, limits, log, pool, scrape, timeouts,
+};
+use crate::{
+    config::{
+        section::{Document, Section},
+        setting::{Kind, Setting},
+    },
+    http,
+};
+
+/// The settings outside of sections.
+pub(in crate::config) const SETTINGS: &[Setting] = &[
+    Setting {
+        path: "listen",
+        kind: Kind::Addresses,
+        default: Some(r#"["0.0.0.0:8080"]"#),
+        live: false,
+        about: "Addresses that serve clients. `[::]:8080` serves IPv6 and IPv4.",
+    },
+    Setting {
+        path: "admin",
+        kind: Kind::AddressOrOff,
+        default: Some(r#""127.0.0.1:9901""#),
+        live: false,
+        about: "Address of metrics, health and status. It has no authentication: keep it on \
+                loopback or on a network of your own. `\"off\"` opens none.",
+    },
+    Setting {
+        path: "threads",
+        kind: Kind::Integer { min: 0, max: 1024, unit: "threads" },
+        default: Some("0"),
+        live: false,
+        about: "Worker threads. 0 is one per processor that the process may use.",
+    },
+    Setting {
+        path: "response_headers",
+        kind: Kind::Bool,
+        default: Some("true"),
+        live: true,
+        about: "Whether responses name the instance that served them and why it was chosen. Turn \
+                it off when clients must not learn addresses of the fleet.",
+    },
+    Setting {
+        path: "half_closed_clients",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: false,
+        about: "Whether a client that closed its sending side still gets its answer. By default \
+                that counts as leaving, since a client that gave up looks the same, and the \
+                instance's work is cancelled.",
+    },
+    Setting {
+        path: "access_log",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: true,
+        about: "Whether each request writes one log line.",
+    },
+];
+
+/// A whole configuration. [`Config::default`] has no endpoint; everything else at its default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Addresses that serve clients.
+    pub listen: Vec<SocketAddr>,
+    /// Address of metrics, health and status; `None` when turned off.
+    pub admin: Option<SocketAddr>,
+    /// Worker threads; 0 stands for one per processor, see [`Config::worker_threads`].
+    pub threads: usize,
+    /// Whether responses name the instance and the reason of the choice.
+    pub response_headers: bool,
+    /// Whether a client that closed its sending side still gets its answer.
+    pub half_closed_clients: bool,
+    /// Whether each request writes a log line.
+    pub access_log: bool,
+    /// What carries body bytes.
+    pub engine: Engine,
+    /// Sizes that a request may have.
+    pub limits: Limits,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// Idle connections to instances.
+    pub pool: Pool,
+    /// How an instance's health is found out.
+    pub health: Health,
+    /// What is read from the instances' metrics pages.
+    pub scrape: Scrape,
+    /// The program's own log.
+    pub log: Log,
+    /// The packet filter in front of the listeners.
+    pub guard: Guard,
+    /// Named services, the default one first.
+    pub endpoints: Vec<EndpointConfig>,
+}
+
+impl Config {
+    /// What heads of messages may be like.
+    pub fn head_limits(&self) -> http::Limits {
+        let Limits { head_bytes, headers, body_bytes, .. } = self.limits;
+        http::Limits { head_bytes, headers, body_bytes }
+    }
+
+    /// Worker threads to start: the setting, or one per processor that this process may use.
+    pub fn worker_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, Into::into),
+            n => n,
+        }
+    }
+}
+
+/// Reads a whole document: what is wrong is reported to it, and replaced by the default.
+pub(in crate::config) fn read(document: &Document<'_>) -> Config {
+    let root = document.root();
+    let config = Config {
+        listen: addresses(&root),
+        admin: root.value("admin", |value| match value.text()? {
+            "off" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                format!("`{text}` is no address with a port: write \"127.0.0.1:9901\" or \"off\"")
+            }),
+        }),
+        threads: root.integer("threads"),
+        response_headers: root.bool("response_headers"),
+        half_closed_clients: root.bool("half_closed_clients"),
+        access_log: root.bool("access_log"),
+        engine: root.table("engine", engine::read),
+        limits: root.table("limits", limits::read),
+        timeouts: root.table("timeouts", timeouts::read),
+        pool: root.table("pool", pool::read),
+        health: root.table("health", health::read),
+        scrape: root.table("scrape", scrape::read),
+        log: root.table("log", log::read),
+        guard: root.table("guard", guard::read),
+        endpoints: root.list("endpoint", endpoint::read),
+    };
+    root.unique("endpoint", "name", |name| Some(name.to_owned()));
+    root.finish();
+    config
+}
+
+fn addresses(root: &Section<'_, '_>) -> Vec<SocketAddr> {
+    let list: Vec<SocketAddr> = root.items("listen", |text| {
+        text.parse().map_err(|_| {
+            format!("`{text}` is no address with a port: write \"0.0.0.0:8080\" or \"[::]:8080\"")
+        })
+    });
+    if list.is_empty() {
+        root.issue("listen", "is empty: name at least one address, or leave it out");
+    }
+    for (index, address) in list.iter().enumerate() {
+        if list[..index].contains(address) {
+            root.issue("listen", format!("has {address} twice: leave one out"));
+        }
+    }
+    list
+}

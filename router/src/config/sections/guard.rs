@@ -1,0 +1,121 @@
+//! `[guard]`: the packet filter in front of the listeners.
+
+use ipnet::IpNet;
+
+use crate::config::{
+    section::Section,
+    setting::{Kind, Setting},
+};
+
+/// The settings of this section.
+pub(in crate::config) const SETTINGS: &[Setting] = &[
+    Setting {
+        path: "guard.interfaces",
+        kind: Kind::Interfaces,
+        default: Some("[]"),
+        live: false,
+        about: "Network interfaces on which packets to the listeners are filtered before the \
+                network stack sees them (XDP; needs root). Empty turns the guard off.",
+    },
+    Setting {
+        path: "guard.mode",
+        kind: Kind::Choice(&["auto", "native", "generic"]),
+        default: Some(r#""auto""#),
+        live: false,
+        about: "Where the filter sits: in the driver (`native`), after it (`generic`, works \
+                everywhere, slower), or in the driver where that works (`auto`).",
+    },
+    Setting {
+        path: "guard.allow",
+        kind: Kind::Networks,
+        default: Some("[]"),
+        live: true,
+        about: "When not empty, only these sources reach the listeners.",
+    },
+    Setting {
+        path: "guard.deny",
+        kind: Kind::Networks,
+        default: Some("[]"),
+        live: true,
+        about: "Sources that never reach the listeners, also when `allow` has them.",
+    },
+    Setting {
+        path: "guard.new_connections_per_second",
+        kind: Kind::Integer { min: 0, max: 1_000_000, unit: "connections/s" },
+        default: Some("0"),
+        live: true,
+        about: "New connections per second from one source address. 0 is no limit.",
+    },
+    Setting {
+        path: "guard.burst",
+        kind: Kind::Integer { min: 1, max: 1_000_000, unit: "connections" },
+        default: Some("100"),
+        live: true,
+        about: "New connections that one source may open at once after a quiet time.",
+    },
+];
+
+/// `[guard]`: off while `interfaces` is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// Network interfaces that get the filter.
+    pub interfaces: Vec<String>,
+    /// Where the filter sits.
+    pub mode: GuardMode,
+    /// When not empty, only these sources may send packets to the listeners.
+    pub allow: Vec<IpNet>,
+    /// Sources whose packets are dropped, also when `allow` has them.
+    pub deny: Vec<IpNet>,
+    /// New connections per second and source address; 0 for no limit.
+    pub new_connections_per_second: u32,
+    /// New connections that a source may open at once after a quiet time.
+    pub burst: u32,
+}
+
+/// Where the packet filter sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardMode {
+    /// In the driver when it can, else generic.
+    Auto,
+    /// In the driver.
+    Native,
+    /// After the driver.
+    Generic,
+}
+
+pub(in crate::config) fn read(s: &Section<'_, '_>) -> Guard {
+    let modes =
+        [("auto", GuardMode::Auto), ("native", GuardMode::Native), ("generic", GuardMode::Generic)];
+    Guard {
+        interfaces: s.items("interfaces", |text| {
+            // IFNAMSIZ is 16 with the final NUL.
+            let ok = !text.is_empty()
+                && text.len() < 16
+                && !text.bytes().any(|b| b == b'/' || b.is_ascii_whitespace());
+            ok.then(|| text.to_owned()).ok_or_else(|| {
+                format!("`{text}` is no interface name: write one that `ip link` lists")
+            })
+        }),
+        mode: s.choice("mode", &modes),
+        allow: s.items("allow", network),
+        deny: s.items("deny", network),
+        new_connections_per_second: s.integer("new_connections_per_second"),
+        burst: s.integer("burst"),
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    if let Ok(address) = text.parse::<std::net::IpAddr>() {
+        return Ok(address.into());
+    }
+    let net: IpNet = text.parse().map_err(|_| {
+        format!("`{text}` is no address or network: write \"10.0.0.7\" or \"10.0.0.0/8\"")
+    })?;
+    if net != net.trunc() {
+        return Err(format!(
+            "`{text}` has address bits after its prefix: write \"{}\"",
+            net.trunc()
+        ));
+    }
+    Ok(net)
+}

@@ -1,0 +1,63 @@
+//! `[limits]`: sizes that a request may have.
+
+use crate::config::{
+    section::Section,
+    setting::{GIB, KIB, Kind, MIB, Setting},
+};
+
+/// The settings of this section.
+pub(in crate::config) const SETTINGS: &[Setting] = &[
+    Setting {
+        path: "limits.head_bytes",
+        kind: Kind::Size { min: 4 * KIB, max: MIB },
+        default: Some(r#""64KiB""#),
+        live: true,
+        about: "Longest head of a request or response. A longer request head is answered with 431.",
+    },
+    Setting {
+        path: "limits.headers",
+        kind: Kind::Integer { min: 16, max: 1024, unit: "fields" },
+        default: Some("256"),
+        live: true,
+        about: "Most header fields of one head. More are answered with 431.",
+    },
+    Setting {
+        path: "limits.body_bytes",
+        kind: Kind::Size { min: KIB, max: 1024 * GIB },
+        default: Some(r#""100MiB""#),
+        live: true,
+        about: "Longest request body. A longer one is answered with 413, before it is read when \
+                its length is announced.",
+    },
+    Setting {
+        path: "limits.decision_bytes",
+        kind: Kind::Size { min: 64 * KIB, max: GIB },
+        default: Some(r#""8MiB""#),
+        live: true,
+        about: "Body bytes held while looking for what the choice needs (`model` may come after \
+                `messages`). Past it, the choice is made with what was found; the body still \
+                passes whole.",
+    },
+];
+
+/// `[limits]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request or response head.
+    pub head_bytes: usize,
+    /// Header fields of a head.
+    pub headers: usize,
+    /// Bytes of a request body.
+    pub body_bytes: u64,
+    /// Body bytes that the gateway holds while it looks for what the choice needs.
+    pub decision_bytes: usize,
+}
+
+pub(in crate::config) fn read(s: &Section<'_, '_>) -> Limits {
+    Limits {
+        head_bytes: s.size("head_bytes"),
+        headers: s.integer("headers"),
+        body_bytes: s.size("body_bytes"),
+        decision_bytes: s.size("decision_bytes"),
+    }
+}
