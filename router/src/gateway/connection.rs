@@ -2,12 +2,16 @@
 
 use std::{future::poll_fn, net::IpAddr, time::Duration};
 
-use super::{answer::Next, exchange, worker::Worker};
+use super::{
+    answer::Next,
+    context::WorkerContext,
+    exchange,
+    read::{self, NoRequest},
+};
 use crate::{
-    http::{self, ErrorForm, Failure, Method, RequestHead},
-    net::{Conn, SCRATCH, with_scratch},
+    http::{self, ErrorForm, Failure, Method},
+    net::{Conn, with_scratch},
     prefix,
-    shared::Phase,
 };
 
 /// How long a client may take to close after the last answer on its connection.
@@ -15,19 +19,11 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Bytes of an unread request that are discarded while waiting for that.
 const LINGER_BYTES: usize = 4 << 20;
 
-/// Why no request came.
-enum NoRequest {
-    /// The client closed, or was idle for too long between requests.
-    Over,
-    /// The client's bytes are answered with an error.
-    Rejected(Failure),
-}
-
 /// Serves a client until one side closes.
-pub(super) async fn serve(worker: &Worker, mut client: Conn, peer: IpAddr) {
+pub(super) async fn serve(worker: &WorkerContext, mut client: Conn, peer: IpAddr) {
     loop {
-        let next = match read_head(worker, &mut client).await {
-            Ok(head) => exchange::run(worker, &mut client, peer, head).await,
+        let next = match read::read(worker, &mut client, peer).await {
+            Ok(request) => exchange::run(worker, &mut client, request).await,
             Err(NoRequest::Over) => return,
             Err(NoRequest::Rejected(failure)) => reject(worker, &mut client, &failure).await,
         };
@@ -40,64 +36,8 @@ pub(super) async fn serve(worker: &Worker, mut client: Conn, peer: IpAddr) {
     }
 }
 
-/// Reads until a whole request head stands at the front of the input.
-async fn read_head(worker: &Worker, client: &mut Conn) -> Result<RequestHead, NoRequest> {
-    let fleet = worker.fleet();
-    let config = fleet.config();
-    let limits = config.head_limits();
-    if client.input.is_empty() {
-        wait_for_request(worker, client, config.timeouts.client_idle).await?;
-    }
-    let read = async {
-        let mut seen = 0;
-        loop {
-            match http::parse_request_from(&client.input, &mut seen, &limits) {
-                Ok(Some(head)) => return Ok(head),
-                Ok(None) => {}
-                Err(reject) => return Err(NoRequest::Rejected(reject.into())),
-            }
-            let room = limits.head_bytes.saturating_add(SCRATCH);
-            match poll_fn(|cx| client.poll_fill(cx, room)).await {
-                Ok(0) | Err(_) => return Err(NoRequest::Over),
-                Ok(_) => {}
-            }
-        }
-    };
-    match tokio::time::timeout(config.timeouts.head, read).await {
-        Ok(result) => result,
-        Err(_) => Err(NoRequest::Rejected(Failure {
-            status: 408,
-            reason: "head_timeout",
-            message: format!(
-                "The request's head did not arrive within {:?} (`timeouts.head`).",
-                config.timeouts.head
-            )
-            .into(),
-            retry_after: None,
-        })),
-    }
-}
-
-/// Waits for a request's first byte. An idle connection is closed when the process drains.
-async fn wait_for_request(
-    worker: &Worker,
-    client: &mut Conn,
-    idle: Duration,
-) -> Result<(), NoRequest> {
-    let mut phase = worker.phase();
-    tokio::select! {
-        biased;
-        read = poll_fn(|cx| client.poll_fill(cx, SCRATCH)) => match read {
-            Ok(0) | Err(_) => Err(NoRequest::Over),
-            Ok(_) => Ok(()),
-        },
-        _ = phase.wait_for(|phase| *phase > Phase::Running) => Err(NoRequest::Over),
-        () = tokio::time::sleep(idle) => Err(NoRequest::Over),
-    }
-}
-
 /// Answers bytes that are no request, or one that is not served.
-async fn reject(worker: &Worker, client: &mut Conn, failure: &Failure) -> Next {
+async fn reject(worker: &WorkerContext, client: &mut Conn, failure: &Failure) -> Next {
     worker.metrics.all.error(failure.status, failure.reason);
     let mut out = Vec::with_capacity(512);
     let (form, head_only) = refused_form(&client.input);

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::record::Record;
 use crate::{
     config::Config,
     engine::CarryError,
@@ -29,7 +28,7 @@ impl From<Reject> for Stop {
 
 /// How an exchange failed once its request was on the way.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum Broken {
     /// The client left.
     ClientGone,
     /// The client's body is no HTTP/1.1 body.
@@ -48,19 +47,18 @@ pub(super) enum Failed {
     StreamTimeout,
 }
 
-/// What a failure before the response's head means for the client.
+/// What a failure before the response's head was, and what it means for the client.
 pub(super) fn before_response(
     instance: &Instance,
-    failed: Failed,
+    broken: Broken,
     config: &Config,
-    record: &mut Record<'_>,
-) -> Stop {
+) -> (Outcome, Stop) {
     let reply = |status, reason, message: String| {
         Stop::Reply(Failure { status, reason, message: message.into(), retry_after: None })
     };
-    let (outcome, stop) = match failed {
-        Failed::ClientGone => (Outcome::ClientGone, Stop::ClientGone),
-        Failed::BadRequest(error) => (
+    match broken {
+        Broken::ClientGone => (Outcome::ClientGone, Stop::ClientGone),
+        Broken::BadRequest(error) => (
             Outcome::BadRequest,
             reply(
                 400,
@@ -68,9 +66,9 @@ pub(super) fn before_response(
                 format!("The request's body cannot be passed on: {error}."),
             ),
         ),
-        Failed::TooLarge => (Outcome::BadRequest, Stop::Reply(too_large(config))),
-        Failed::ClientStalled => (Outcome::TimeoutIdle, Stop::Reply(stalled())),
-        Failed::Upstream(error) => {
+        Broken::TooLarge => (Outcome::BadRequest, Stop::Reply(too_large(config))),
+        Broken::ClientStalled => (Outcome::TimeoutIdle, Stop::Reply(stalled())),
+        Broken::Upstream(error) => {
             instance.note_failure(FailureKind::Reset);
             tracing::warn!(instance = %instance.url, %error, "closed before answering");
             (
@@ -84,7 +82,7 @@ pub(super) fn before_response(
                 ),
             )
         }
-        Failed::BadResponse(why) => {
+        Broken::BadResponse(why) => {
             instance.note_failure(FailureKind::Protocol);
             tracing::warn!(instance = %instance.url, %why, "bad response");
             (
@@ -96,7 +94,7 @@ pub(super) fn before_response(
                 ),
             )
         }
-        Failed::FirstByteTimeout | Failed::StreamTimeout => {
+        Broken::FirstByteTimeout | Broken::StreamTimeout => {
             instance.note_failure(FailureKind::Timeout);
             tracing::warn!(instance = %instance.url, "no response in time");
             (
@@ -112,26 +110,24 @@ pub(super) fn before_response(
                 ),
             )
         }
-    };
-    record.outcome = Some(outcome);
-    stop
+    }
 }
 
 /// What a failure after the response's head was.
-pub(super) fn after_response(instance: &Instance, failed: Failed) -> Outcome {
-    match failed {
-        Failed::ClientGone => Outcome::ClientGone,
-        Failed::BadRequest(_) | Failed::TooLarge => Outcome::BadRequest,
-        Failed::ClientStalled | Failed::StreamTimeout | Failed::FirstByteTimeout => {
+pub(super) fn after_response(instance: &Instance, broken: Broken) -> Outcome {
+    match broken {
+        Broken::ClientGone => Outcome::ClientGone,
+        Broken::BadRequest(_) | Broken::TooLarge => Outcome::BadRequest,
+        Broken::ClientStalled | Broken::StreamTimeout | Broken::FirstByteTimeout => {
             tracing::warn!(instance = %instance.url, "a response stood still for too long");
             Outcome::TimeoutIdle
         }
-        Failed::Upstream(error) => {
+        Broken::Upstream(error) => {
             instance.note_failure(FailureKind::Reset);
             tracing::warn!(instance = %instance.url, %error, "broke off inside its response");
             Outcome::UpstreamAborted
         }
-        Failed::BadResponse(why) => {
+        Broken::BadResponse(why) => {
             instance.note_failure(FailureKind::Protocol);
             tracing::warn!(instance = %instance.url, %why, "bad response");
             Outcome::BadResponse

@@ -1,21 +1,29 @@
 //! The gateway at work: threads, connections, and one request's way.
 //!
-//! [`run`] starts everything. A request's way reads in this order: `worker` accepts a connection,
-//! `connection` reads a head, `exchange` serves it with `decide` (which fleet, which key),
-//! [`routing`](crate::routing) (which instance) and `relay` (bytes both ways).
+//! [`run`] starts everything. `worker` accepts connections, `connection` serves one client, request by
+//! request, and `exchange` leads each request through its phases, in one direction:
+//!
+//! read → admit → decide → forward → answer → record
+//!
+//! Each phase is a module of that name with one type that it hands to the next. `relay` moves the bytes
+//! for the last of them; `scope`, `failure` and `context` are what all of them share.
 
+mod admit;
 mod answer;
 mod connection;
+mod context;
 mod control;
 mod decide;
 mod exchange;
 mod failure;
+mod forward;
 mod guard;
 mod listeners;
-mod local;
+mod read;
 mod record;
 mod relay;
 mod reload;
+mod scope;
 mod worker;
 
 use std::{path::PathBuf, sync::Arc, thread};

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::worker::Worker;
+use super::context::WorkerContext;
 use crate::{
     config::Config,
     fleet::{Endpoint, Instance, Variant},
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct Record<'f> {
     started: Instant,
     method: Method,
-    api: Api,
+    pub(super) api: Api,
     pub(super) endpoint: Option<&'f Endpoint>,
     pub(super) variant: Option<&'f Variant>,
     instance: Option<Arc<Instance>>,
@@ -41,11 +41,11 @@ pub(super) struct Record<'f> {
 }
 
 impl Record<'_> {
-    pub(super) fn new(head: &RequestHead, api: Api) -> Self {
+    pub(super) fn new(head: &RequestHead) -> Self {
         Self {
             started: Instant::now(),
             method: head.method,
-            api,
+            api: Api::Other,
             endpoint: None,
             variant: None,
             instance: None,
@@ -81,7 +81,7 @@ impl Record<'_> {
     }
 
     /// The gateway answered itself, with an error.
-    pub(super) fn replied(&mut self, worker: &Worker, failure: &Failure) {
+    pub(super) fn replied(&mut self, worker: &WorkerContext, failure: &Failure) {
         self.status = failure.status;
         self.error = Some(failure.reason);
         match &self.endpoint {

@@ -1,7 +1,7 @@
 //! A worker thread: one event loop, its own listeners, its own connection pool.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     io,
     net::{SocketAddr, TcpListener},
     rc::Rc,
@@ -9,111 +9,22 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    io::unix::AsyncFd,
-    sync::{Notify, watch},
-    task::LocalSet,
-};
+use tokio::{io::unix::AsyncFd, task::LocalSet};
 
-use super::connection;
+use super::{
+    connection,
+    context::{OpenClient, OpenClients, WorkerContext, WorkerMetrics},
+};
 use crate::{
-    config::Config,
-    engine::{Attempts, Carrier, Copier, HandOver, Loaded, Policy, Settings},
-    fleet::{Fleet, Instance, pool::ConnectionPool},
-    metrics::{EngineMetrics, Metrics},
+    engine::{Carrier, Loaded, Settings},
     net::{Conn, HangupWatch, Stream},
     shared::{Phase, Shared},
 };
 
 /// Between two looks at the idle connections.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Wait after a failed accept (out of descriptors): the next may succeed once some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Metrics handles of a worker.
-pub(super) struct WorkerMetrics {
-    pub(super) all: Arc<Metrics>,
-    pub(super) userspace: Arc<EngineMetrics>,
-    /// Of the kernel engine.
-    pub(super) kernel: Arc<EngineMetrics>,
-}
-
-/// One worker thread's own state.
-pub(super) struct Worker {
-    shared: Arc<Shared>,
-    pub(super) pool: RefCell<ConnectionPool>,
-    pub(super) rng: RefCell<fastrand::Rng>,
-    pub(super) hangups: HangupWatch,
-    pub(super) carrier: Option<Carrier>,
-    pub(super) metrics: WorkerMetrics,
-    connections: Cell<usize>,
-    all_closed: Notify,
-}
-
-impl Worker {
-    /// The fleet of this moment; an exchange keeps the one it began with.
-    pub(super) fn fleet(&self) -> Arc<Fleet> {
-        self.shared.fleet.load_full()
-    }
-
-    /// When the kernel should carry the rest of a body; `learned` is what is known of such bodies, if
-    /// anything.
-    pub(super) fn hand_over(
-        &self,
-        config: &Config,
-        learned: Option<u64>,
-        copier: &Copier,
-        attempts: Attempts,
-    ) -> HandOver {
-        match self.carrier {
-            Some(_) => Policy::of(config, learned).hand_over(copier, attempts),
-            None => HandOver::Never,
-        }
-    }
-
-    /// Whether connections are to be closed once their exchange is over.
-    pub(super) fn is_draining(&self) -> bool {
-        *self.shared.phase.borrow() > Phase::Running
-    }
-
-    /// Follows where the process stands.
-    pub(super) fn phase(&self) -> watch::Receiver<Phase> {
-        self.shared.phase.clone()
-    }
-
-    /// Keeps an instance's connection for its next request, or closes it.
-    pub(super) fn keep(&self, instance: &Instance, conn: Conn, reusable: bool, config: &Config) {
-        if !reusable || self.is_draining() || instance.is_draining() {
-            instance.metrics.pool.discarded.inc();
-            return;
-        }
-        let limit = config.pool.max_idle_per_instance;
-        self.pool.borrow_mut().put(instance.id, &instance.metrics, conn, limit);
-    }
-}
-
-/// Counts a client connection for as long as it is open.
-struct Open(Rc<Worker>);
-
-impl Open {
-    fn new(worker: &Rc<Worker>) -> Self {
-        worker.connections.set(worker.connections.get() + 1);
-        worker.metrics.all.clients.accepted.inc();
-        worker.metrics.all.clients.open.inc();
-        Self(worker.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let left = self.0.connections.get() - 1;
-        self.0.connections.set(left);
-        self.0.metrics.all.clients.open.dec();
-        if left == 0 {
-            self.0.all_closed.notify_waiters();
-        }
-    }
-}
 
 /// Runs worker number `index` until the process has stopped.
 ///
@@ -148,15 +59,14 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         userspace: shared.metrics.engine("userspace"),
         kernel: shared.metrics.engine(shared.loaded.as_ref().map_or("sockmap", Loaded::name)),
     };
-    let worker = Rc::new(Worker {
+    let worker = Rc::new(WorkerContext {
         shared,
         pool: RefCell::default(),
         rng: RefCell::new(fastrand::Rng::new()),
         hangups,
         carrier,
         metrics,
-        connections: Cell::new(0),
-        all_closed: Notify::new(),
+        open_clients: OpenClients::default(),
     });
     let sweeper = tokio::task::spawn_local(sweep(worker.clone()));
     let accepting: Vec<_> = listeners
@@ -172,23 +82,13 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
     }
     sweeper.abort();
     tokio::select! {
-        () = none_left(&worker) => {}
+        () = worker.open_clients.none_left() => {}
         _ = phase.wait_for(|phase| *phase == Phase::Stopped) => {}
     }
     Ok(())
 }
 
-async fn none_left(worker: &Worker) {
-    loop {
-        let closed = worker.all_closed.notified();
-        if worker.connections.get() == 0 {
-            return;
-        }
-        closed.await;
-    }
-}
-
-async fn accept(worker: Rc<Worker>, listener: TcpListener) {
+async fn accept(worker: Rc<WorkerContext>, listener: TcpListener) {
     // SAFETY: a TcpListener names one open descriptor for as long as it lives.
     let listener =
         match unsafe { AsyncFd::register_with_interest(listener, tokio::io::Interest::READABLE) } {
@@ -201,7 +101,7 @@ async fn accept(worker: Rc<Worker>, listener: TcpListener) {
     loop {
         let Ok(mut guard) = listener.readable().await else { return };
         match guard.try_io(|listener| listener.get_ref().accept()) {
-            Ok(Ok((socket, peer))) => admit(&worker, socket, peer),
+            Ok(Ok((socket, peer))) => serve_client(&worker, socket, peer),
             Ok(Err(error)) if is_transient(&error) => {}
             Ok(Err(error)) => {
                 tracing::error!(%error, "cannot accept a connection");
@@ -222,13 +122,13 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-fn admit(worker: &Rc<Worker>, socket: std::net::TcpStream, peer: SocketAddr) {
+fn serve_client(worker: &Rc<WorkerContext>, socket: std::net::TcpStream, peer: SocketAddr) {
     // A peer that vanished without a word must not hold its connection for ever; where the option
     // cannot be set, the connection is gone already, and its first read says so.
     let _ = crate::net::socket::keepalive(&socket, crate::net::socket::KEEPALIVE);
     match Stream::new(socket) {
         Ok(stream) => {
-            let open = Open::new(worker);
+            let open = OpenClient::new(worker);
             let worker = worker.clone();
             tokio::task::spawn_local(async move {
                 connection::serve(&worker, Conn::new(stream), peer.ip()).await;
@@ -239,8 +139,8 @@ fn admit(worker: &Rc<Worker>, socket: std::net::TcpStream, peer: SocketAddr) {
     }
 }
 
-async fn sweep(worker: Rc<Worker>) {
-    let mut ticks = tokio::time::interval(SWEEP);
+async fn sweep(worker: Rc<WorkerContext>) {
+    let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

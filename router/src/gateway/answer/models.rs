@@ -1,4 +1,4 @@
-//! Answers that the gateway makes from what the fleet says.
+//! `GET /v1/models`, answered from what the instances say.
 
 use std::{rc::Rc, time::Duration};
 
@@ -18,7 +18,7 @@ const SIZE_LIMIT: usize = 4 << 20;
 /// An instance that does not answer in time is left out: a client gets what can be served now.
 ///
 /// `credentials` are the client's own, for servers that want a key.
-pub(super) async fn models(endpoint: &Endpoint, credentials: Option<&[u8]>) -> Vec<u8> {
+pub(in crate::gateway) async fn models(endpoint: &Endpoint, credentials: Option<&[u8]>) -> Vec<u8> {
     let credentials: Option<Rc<[u8]>> = credentials.map(Into::into);
     let mut asked = JoinSet::new();
     let instances = endpoint.variants.iter().flat_map(|variant| &variant.instances);

@@ -1,87 +1,34 @@
-//! From an instance's response head to the end of its body.
+//! The answer phase: from the head of a response to the end of its body.
+
+mod models;
+mod next;
+mod own;
 
 use std::time::Instant;
 
-use bytes::Bytes;
-
-use super::{
-    decide::Plan,
-    failure::{self, Failed},
-    record::Record,
-    relay::Relay,
-    worker::Worker,
+pub(super) use self::{
+    models::models,
+    next::Next,
+    own::{failure, json},
 };
+use super::{failure::after_response, forward::Forwarded, scope::Scope};
 use crate::{
-    config::Config,
     engine::Copier,
     fleet::FailureKind,
-    http::{self, RequestHead, ResponseHead, Version, rewrite::Downstream},
+    http::{self, RequestHead, Version, rewrite::Downstream},
     metrics::{Direction, Outcome},
     prefix::Api,
-    routing::{Choice, Ticket},
+    routing::Ticket,
 };
 
-/// What happens to the client's connection after an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It reads its next request.
-    KeepAlive,
-    /// It is closed, after the client has had time to read the answer.
-    Close,
-    /// It is closed at once: the client left, or must see that its answer is incomplete.
-    Drop,
-    /// It is reset: a mere close would look like a complete answer.
-    Reset,
-}
-
-/// An instance's answer has begun.
-pub(super) struct Answer<'a> {
-    pub(super) relay: Relay<'a>,
-    pub(super) response: ResponseHead,
-    pub(super) head: Bytes,
-    pub(super) choice: Choice,
-    /// Bytes of the request's body that were read for the decision.
-    pub(super) read_ahead: u64,
-}
-
-/// Waits for the final response, passing interim ones on.
-pub(super) async fn final_head(
-    relay: &mut Relay<'_>,
-    request: &RequestHead,
-    limits: &http::Limits,
-) -> Result<(ResponseHead, Bytes), Failed> {
-    loop {
-        let response = relay.response_head(request.method, limits).await?;
-        let head = relay.take_head(&response);
-        if !response.is_interim() {
-            return Ok((response, head));
-        }
-        // The gateway has answered `Expect` itself; HTTP/1.0 knows no interim responses.
-        if response.status != 100 && request.version == Version::Http11 {
-            let mut out = Vec::with_capacity(head.len() + 64);
-            let down = Downstream {
-                version: request.version,
-                keep_alive: true,
-                dechunk: false,
-                extra: &[],
-            };
-            http::rewrite::response(&mut out, &head, &response, &down);
-            relay.write_client(&out).await?;
-        }
-    }
-}
-
 /// Relays an instance's answer to its end, and says what becomes of both connections.
-pub(super) async fn finish(
-    worker: &Worker,
-    config: &Config,
+pub(super) async fn relay(
+    scope: &mut Scope<'_>,
     request: &RequestHead,
-    api: Api,
-    plan: &Plan<'_>,
-    answer: Answer<'_>,
-    record: &mut Record<'_>,
+    forwarded: Forwarded<'_>,
 ) -> Next {
-    let Answer { mut relay, response, head, choice, read_ahead } = answer;
+    let Forwarded { plan, choice, mut relay, response, head, read_ahead } = forwarded;
+    let (worker, config) = (scope.worker, scope.config());
     let arrived = Instant::now();
     let chunked = !response.framing.is_length()
         && !response.framing.is_until_close()
@@ -98,7 +45,7 @@ pub(super) async fn finish(
         extra[1] = ("x-atalho-reason", choice.reason.as_str().as_bytes());
         count = 2;
     }
-    if api == Api::Invocations {
+    if plan.api == Api::Invocations {
         extra[count] = ("x-amzn-invoked-production-variant", plan.variant.name.as_bytes());
         count += 1;
     }
@@ -108,10 +55,10 @@ pub(super) async fn finish(
     drop(head);
     let mut copier = Copier::new(response.framing, dechunk);
     copier.push(out.into());
-    plan.endpoint.metrics.added(record.added + arrived.elapsed());
+    plan.endpoint.metrics.added(scope.record.added + arrived.elapsed());
     let mut ticket: Option<Ticket> = Some(choice.ticket);
-    let lengths = plan.variant.answers.of(api as usize);
-    let result = relay.response_body(&mut copier, &mut ticket, lengths).await;
+    let lengths = plan.variant.answers.of(plan.api as usize);
+    let result = relay.response_body(scope.client, &mut copier, &mut ticket, lengths).await;
     lengths.note_due(relay.response_due);
     if !response.framing.is_length() && !dechunk {
         lengths.note(copier.reads_with(relay.steered_response));
@@ -121,6 +68,7 @@ pub(super) async fn finish(
     let sent_on = relay.sending.copier.bytes() + read_ahead;
     userspace.carried(Direction::Request, sent_on);
     userspace.carried(Direction::Response, copier.bytes());
+    let record = &mut scope.record;
     record.request_bytes = sent_on + relay.steered_request;
     record.response_bytes = copier.bytes() + relay.steered_response;
     record.steered =
@@ -140,7 +88,7 @@ pub(super) async fn finish(
             if keep_alive { Next::KeepAlive } else { Next::Close }
         }
         Err(failed) => {
-            let outcome = failure::after_response(&instance, failed);
+            let outcome = after_response(&instance, failed);
             record.outcome = Some(outcome);
             if outcome == Outcome::ClientGone || delimited { Next::Drop } else { Next::Reset }
         }

@@ -1,0 +1,50 @@
+//! Answers that the gateway makes itself.
+
+use super::next::Next;
+use crate::gateway::scope::Scope;
+use crate::http::{self, Failure, Method, RequestHead, Version};
+
+/// Sends JSON.
+pub(in crate::gateway) async fn json(
+    scope: &mut Scope<'_>,
+    head: &RequestHead,
+    body: &[u8],
+) -> Next {
+    let keep_alive = keeps_open(scope, head);
+    let mut out = Vec::with_capacity(body.len() + 256);
+    http::reply::json(&mut out, 200, body, head.method == Method::Head, keep_alive);
+    scope.record.status = 200;
+    send(scope, &out, keep_alive).await
+}
+
+/// Sends an error, in the form of the client's API.
+pub(in crate::gateway) async fn failure(
+    scope: &mut Scope<'_>,
+    head: &RequestHead,
+    failure: &Failure,
+) -> Next {
+    let keep_alive = keeps_open(scope, head);
+    let mut out = Vec::with_capacity(512);
+    let head_only = head.method == Method::Head;
+    http::reply::failure(&mut out, scope.record.api.error_form(), failure, head_only, keep_alive);
+    scope.record.replied(scope.worker, failure);
+    send(scope, &out, keep_alive).await
+}
+
+/// Whether the connection can carry another request after an answer of the gateway's own: not when
+/// the rest of this request's body is still to come, and not with HTTP/1.0, to which such answers do
+/// not speak.
+fn keeps_open(scope: &Scope<'_>, head: &RequestHead) -> bool {
+    head.keep_alive
+        && head.version == Version::Http11
+        && scope.body_read
+        && !scope.worker.is_draining()
+}
+
+async fn send(scope: &mut Scope<'_>, out: &[u8], keep_alive: bool) -> Next {
+    match scope.write_client(out).await {
+        true if keep_alive => Next::KeepAlive,
+        true => Next::Close,
+        false => Next::Drop,
+    }
+}

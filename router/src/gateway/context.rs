@@ -1,0 +1,123 @@
+//! What every phase of a worker thread's exchanges can use.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
+
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    config::Config,
+    engine::{Attempts, Carrier, Copier, HandOver, Policy},
+    fleet::{Fleet, Instance, pool::ConnectionPool},
+    metrics::{EngineMetrics, Metrics},
+    net::{Conn, HangupWatch},
+    shared::{Phase, Shared},
+};
+
+/// Metrics handles of a worker.
+pub(super) struct WorkerMetrics {
+    pub(super) all: Arc<Metrics>,
+    pub(super) userspace: Arc<EngineMetrics>,
+    /// Of the kernel engine.
+    pub(super) kernel: Arc<EngineMetrics>,
+}
+
+/// One worker thread's own state.
+pub(super) struct WorkerContext {
+    pub(super) shared: Arc<Shared>,
+    pub(super) pool: RefCell<ConnectionPool>,
+    pub(super) rng: RefCell<fastrand::Rng>,
+    pub(super) hangups: HangupWatch,
+    pub(super) carrier: Option<Carrier>,
+    pub(super) metrics: WorkerMetrics,
+    pub(super) open_clients: OpenClients,
+}
+
+impl WorkerContext {
+    /// The fleet of this moment; an exchange keeps the one it began with.
+    pub(super) fn fleet(&self) -> Arc<Fleet> {
+        self.shared.fleet.load_full()
+    }
+
+    /// When the kernel should carry the rest of a body; `learned` is what is known of such bodies, if
+    /// anything.
+    pub(super) fn hand_over(
+        &self,
+        config: &Config,
+        learned: Option<u64>,
+        copier: &Copier,
+        attempts: Attempts,
+    ) -> HandOver {
+        match self.carrier {
+            Some(_) => Policy::of(config, learned).hand_over(copier, attempts),
+            None => HandOver::Never,
+        }
+    }
+
+    /// Whether connections are to be closed once their exchange is over.
+    pub(super) fn is_draining(&self) -> bool {
+        *self.shared.phase.borrow() > Phase::Running
+    }
+
+    /// Follows where the process stands.
+    pub(super) fn phase(&self) -> watch::Receiver<Phase> {
+        self.shared.phase.clone()
+    }
+
+    /// Keeps an instance's connection for its next request, or closes it.
+    pub(super) fn keep(&self, instance: &Instance, conn: Conn, reusable: bool, config: &Config) {
+        if !reusable || self.is_draining() || instance.is_draining() {
+            instance.metrics.pool.discarded.inc();
+            return;
+        }
+        let limit = config.pool.max_idle_per_instance;
+        self.pool.borrow_mut().put(instance.id, &instance.metrics, conn, limit);
+    }
+}
+
+/// How many client connections a worker has open.
+#[derive(Default)]
+pub(super) struct OpenClients {
+    count: Cell<usize>,
+    none: Notify,
+}
+
+impl OpenClients {
+    /// Waits until there is none.
+    pub(super) async fn none_left(&self) {
+        loop {
+            let closed = self.none.notified();
+            if self.count.get() == 0 {
+                return;
+            }
+            closed.await;
+        }
+    }
+}
+
+/// Counts a client connection for as long as it is open.
+pub(super) struct OpenClient(Rc<WorkerContext>);
+
+impl OpenClient {
+    pub(super) fn new(worker: &Rc<WorkerContext>) -> Self {
+        let count = &worker.open_clients.count;
+        count.set(count.get() + 1);
+        worker.metrics.all.clients.accepted.inc();
+        worker.metrics.all.clients.open.inc();
+        Self(worker.clone())
+    }
+}
+
+impl Drop for OpenClient {
+    fn drop(&mut self) {
+        let OpenClients { count, none } = &self.0.open_clients;
+        count.set(count.get() - 1);
+        self.0.metrics.all.clients.open.dec();
+        if count.get() == 0 {
+            none.notify_waiters();
+        }
+    }
+}

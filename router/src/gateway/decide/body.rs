@@ -1,0 +1,102 @@
+//! As much of a request's body as the decision needs.
+
+use std::{future::poll_fn, time::Instant};
+
+use bytes::BytesMut;
+use router_ebpf::framing::FramingError;
+
+use super::plan::Plan;
+use crate::gateway::{
+    failure::{Stop, stalled, too_large},
+    scope::Scope,
+};
+use crate::{
+    engine::userspace::advance_payload,
+    http::{self, Failure},
+    net::{Conn, SCRATCH},
+    prefix::{self, KeyParts, Scanner, Target},
+};
+
+/// Feeds the body to the scanner as it arrives, until that has seen enough, and makes the key.
+pub(super) async fn scan(
+    scope: &mut Scope<'_>,
+    plan: &mut Plan<'_>,
+    target: &Target<'_>,
+    tenant: Option<&str>,
+) -> Result<(), Stop> {
+    let mut scanner = Scanner::new(target.api, plan.variant.routing.prefix_length);
+    scanner.ignore(target.component.is_some(), tenant.is_some());
+    feed(scope, &mut scanner, plan).await?;
+    let began = Instant::now();
+    let prefix = scanner.finish();
+    plan.key = Some(prefix::key(&KeyParts::of(
+        &plan.endpoint.name,
+        &plan.variant.name,
+        tenant.map(str::as_bytes),
+        target.component,
+        &prefix,
+    )));
+    plan.spent += began.elapsed();
+    Ok(())
+}
+
+async fn feed(
+    scope: &mut Scope<'_>,
+    scanner: &mut Scanner,
+    plan: &mut Plan<'_>,
+) -> Result<(), Stop> {
+    let config = scope.config();
+    let client = &mut *scope.client;
+    let mut body = BytesMut::new();
+    let limit = config.limits.decision_bytes;
+    loop {
+        let began = Instant::now();
+        let mut enough = false;
+        let used = advance_payload(&mut plan.framing, &client.input, |payload| {
+            enough |= scanner.feed(payload);
+        })
+        .map_err(malformed)?;
+        plan.spent += began.elapsed();
+        body.unsplit(client.input.split_to(used));
+        if body.len() as u64 > config.limits.body_bytes {
+            return Err(Stop::Reply(too_large(config)));
+        }
+        if enough || plan.framing.is_done() || body.len() >= limit {
+            plan.body = body.freeze();
+            return Ok(());
+        }
+        let fill = poll_fn(|cx| client.poll_fill(cx, SCRATCH));
+        match tokio::time::timeout(config.timeouts.body_idle, fill).await {
+            Ok(Ok(0) | Err(_)) => return Err(Stop::ClientGone),
+            Ok(Ok(_)) => {}
+            Err(_) => return Err(Stop::Reply(stalled())),
+        }
+    }
+}
+
+/// Takes what has arrived of the body with the head. Most bodies are whole then, and a request that
+/// is all here can be sent again when its pooled connection turns out to be dead.
+pub(super) fn take_at_hand(client: &mut Conn, plan: &mut Plan<'_>) -> Result<(), Stop> {
+    let used = plan.framing.advance(&client.input).map_err(malformed)?;
+    plan.body = client.input.split_to(used).freeze();
+    client.release_input();
+    Ok(())
+}
+
+/// Tells a client that waits for it to send its body (RFC 9110 section 10.1.1).
+pub(super) async fn ask_for_it(scope: &mut Scope<'_>) -> Result<(), Stop> {
+    match scope.write_client(http::reply::CONTINUE).await {
+        true => Ok(()),
+        false => Err(Stop::ClientGone),
+    }
+}
+
+/// The answer to bytes that are no chunked body.
+fn malformed(error: FramingError) -> Stop {
+    Stop::Reply(Failure {
+        status: 400,
+        reason: "malformed_body",
+        message: format!("The request's chunked body is malformed: {error}.").into(),
+        retry_after: None,
+    })
+}

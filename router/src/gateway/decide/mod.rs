@@ -1,0 +1,81 @@
+//! The decide phase: which fleet serves a request, and the key of its prefix.
+
+mod body;
+mod destination;
+mod plan;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub(super) use self::plan::Plan;
+use super::{admit::Admitted, failure::Stop, read::Request, scope::Scope};
+use crate::{
+    config::Strategy,
+    fleet::Endpoint,
+    prefix::{Api, Target},
+};
+
+/// What the decide phase makes: who answers.
+pub(super) enum Decision<'f> {
+    /// The gateway, about itself.
+    Options,
+    /// The gateway, from what this endpoint's instances say.
+    Models(&'f Endpoint),
+    /// An instance.
+    Forward(Plan<'f>),
+}
+
+/// Reads as much of the body as the choice needs, and decides.
+pub(super) async fn decide<'f>(
+    scope: &mut Scope<'f>,
+    request: &Request,
+    admitted: &Admitted<'_>,
+) -> Result<Decision<'f>, Stop> {
+    if request.head.is_for_gateway(request.raw()) {
+        return Ok(Decision::Options);
+    }
+    let Admitted { target, tenant } = admitted;
+    let (endpoint, variant) = {
+        let mut rng = scope.worker.rng.borrow_mut();
+        destination::find(scope.fleet, target, request, &mut rng).map_err(Stop::Reply)?
+    };
+    scope.record.endpoint = Some(endpoint);
+    scope.record.variant = Some(variant);
+    if target.api == Api::Models {
+        return Ok(Decision::Models(endpoint));
+    }
+    let mut plan = Plan {
+        api: target.api,
+        endpoint,
+        variant,
+        key: None,
+        target: rewritten_target(target, request),
+        body: Bytes::new(),
+        framing: request.head.framing,
+        spent: Duration::ZERO,
+    };
+    if request.head.expect_continue && scope.client.input.is_empty() && !plan.framing.is_done() {
+        body::ask_for_it(scope).await?;
+    }
+    let by_prefix = variant.routing.strategy == Strategy::PrefixAware
+        && target.api.has_prefix()
+        && variant.instances.len() > 1;
+    if by_prefix {
+        body::scan(scope, &mut plan, target, *tenant).await?;
+    } else {
+        body::take_at_hand(scope.client, &mut plan)?;
+    }
+    scope.body_read = plan.framing.is_done();
+    Ok(Decision::Forward(plan))
+}
+
+/// The target to send on when the API's path at the instance is another; the query stays.
+fn rewritten_target(target: &Target<'_>, request: &Request) -> Option<Vec<u8>> {
+    let mut rewritten = target.path?.as_bytes().to_vec();
+    if let Some(query) = request.query() {
+        rewritten.push(b'?');
+        rewritten.extend_from_slice(query);
+    }
+    Some(rewritten)
+}

@@ -1,0 +1,58 @@
+//! A connection to the chosen instance.
+
+use crate::gateway::{failure::Stop, scope::Scope};
+use crate::{
+    engine::Carrier,
+    fleet::Instance,
+    http::Failure,
+    metrics::Outcome,
+    net::{Conn, socket},
+};
+
+/// Why an attempt at one instance came to nothing.
+pub(super) enum Failed {
+    /// Nothing was sent: another instance may be tried.
+    Unreachable(Failure, Outcome),
+    /// The exchange is over.
+    Stop(Stop),
+}
+
+/// A connection to the instance, and whether it comes from the pool. With `fresh` it does not.
+pub(super) async fn connect(
+    scope: &Scope<'_>,
+    instance: &Instance,
+    fresh: bool,
+) -> Result<(Conn, bool), Failed> {
+    let timeouts = &scope.config().timeouts;
+    if !fresh
+        && let Some(conn) = scope.worker.pool.borrow_mut().take(instance.id, timeouts.pool_idle)
+    {
+        return Ok((conn, true));
+    }
+    let addresses = instance.addresses();
+    let segment = scope.worker.carrier.as_ref().and_then(Carrier::segment);
+    let connected = tokio::select! {
+        biased;
+        connected = socket::connect(&addresses, timeouts.connect, segment) => connected,
+        () = scope.client_gone() => return Err(Failed::Stop(Stop::ClientGone)),
+    };
+    match connected {
+        Ok(stream) => {
+            instance.metrics.pool.opened.inc();
+            Ok((Conn::new(stream), false))
+        }
+        Err(error) => {
+            tracing::warn!(instance = %instance.url, %error, "cannot connect");
+            let timed_out = error.kind() == std::io::ErrorKind::TimedOut;
+            let (status, reason, outcome) = match timed_out {
+                true => (504, "connect_timeout", Outcome::TimeoutConnect),
+                false => (502, "connect_failed", Outcome::ConnectError),
+            };
+            let message = "The inference server chosen for this request could not be reached. \
+                           The gateway's log names it."
+                .into();
+            let failure = Failure { status, reason, message, retry_after: None };
+            Err(Failed::Unreachable(failure, outcome))
+        }
+    }
+}

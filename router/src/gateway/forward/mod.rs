@@ -1,0 +1,89 @@
+//! The forward phase: an instance is chosen, and sent the request until its response begins.
+
+mod attempt;
+mod connect;
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use self::{attempt::Begun, connect::Failed};
+use super::{
+    decide::Plan,
+    failure::{self, Stop},
+    read::Request,
+    relay::Relay,
+    scope::Scope,
+};
+use crate::{
+    fleet::{FailureKind, InstanceId},
+    http::ResponseHead,
+    routing::{self, Choice},
+};
+
+/// Instances tried at most for one request, the first included.
+const MAX_TRIES: usize = 3;
+
+/// What the forward phase makes: an instance's response has begun.
+pub(super) struct Forwarded<'f> {
+    pub(super) plan: Plan<'f>,
+    pub(super) choice: Choice,
+    pub(super) relay: Relay<'f>,
+    pub(super) response: ResponseHead,
+    /// The bytes of the response's head.
+    pub(super) head: Bytes,
+    /// Bytes of the request's body that were read for the decision, and are the instance's now.
+    pub(super) read_ahead: u64,
+}
+
+/// Chooses instances until one answers.
+pub(super) async fn forward<'f>(
+    scope: &mut Scope<'f>,
+    request: &mut Request,
+    mut plan: Plan<'f>,
+) -> Result<Forwarded<'f>, Stop> {
+    let mut tried: Vec<InstanceId> = Vec::new();
+    loop {
+        let began = Instant::now();
+        let choice =
+            routing::choose(plan.variant, plan.key, &tried, &mut scope.worker.rng.borrow_mut());
+        let choice = match choice {
+            Ok(choice) => choice,
+            // Of the instances that were tried, the last one's failure tells most.
+            Err(none) => {
+                return Err(Stop::Reply(match scope.record.last_failure.take() {
+                    Some((failure, outcome)) => {
+                        scope.record.outcome = Some(outcome);
+                        failure
+                    }
+                    None => failure::no_instance(none),
+                }));
+            }
+        };
+        if tried.is_empty() {
+            scope.record.added = plan.spent + began.elapsed();
+            plan.endpoint.metrics.decision(scope.record.added);
+        }
+        scope.record.chosen(&choice);
+        let instance = choice.ticket.instance().clone();
+        match attempt::attempt(scope, request, &mut plan, choice).await {
+            Ok(Begun { choice, relay, response, head }) => {
+                // Nothing is sent again from here on: what the request holds in memory can go.
+                request.release();
+                let read_ahead = std::mem::take(&mut plan.body).len() as u64;
+                return Ok(Forwarded { plan, choice, relay, response, head, read_ahead });
+            }
+            Err(Failed::Stop(stop)) => return Err(stop),
+            Err(Failed::Unreachable(failure, outcome)) => {
+                instance.note_failure(FailureKind::Connect);
+                tried.push(instance.id);
+                if tried.len() >= MAX_TRIES {
+                    scope.record.outcome = Some(outcome);
+                    return Err(Stop::Reply(failure));
+                }
+                scope.record.last_failure = Some((failure, outcome));
+                instance.metrics.pool.retried_connect.inc();
+            }
+        }
+    }
+}

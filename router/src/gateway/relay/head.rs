@@ -1,0 +1,115 @@
+//! From the request to the head of its response.
+
+use std::{
+    future::poll_fn,
+    io,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+
+use super::{Relay, Sent, client_watch::PIPELINE_LIMIT};
+use crate::gateway::failure::Broken;
+use crate::{
+    http::{Limits, Method, ResponseError, ResponseHead, parse_response},
+    net::Conn,
+};
+
+enum HeadStep {
+    Head(ResponseHead),
+    HandOver,
+}
+
+impl Relay<'_> {
+    /// Sends the request and waits for the head of the response, which stays at the front of the
+    /// upstream's input.
+    pub(in crate::gateway) async fn response_head(
+        &mut self,
+        client: &mut Conn,
+        method: Method,
+        limits: &Limits,
+    ) -> Result<ResponseHead, Broken> {
+        loop {
+            let step = poll_fn(|cx| self.poll_head(cx, client, method, limits)).await?;
+            match step {
+                HeadStep::Head(head) => return Ok(head),
+                HeadStep::HandOver => self.steer_request(client).await?,
+            }
+        }
+    }
+
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Conn,
+        method: Method,
+        limits: &Limits,
+    ) -> Poll<Result<HeadStep, Broken>> {
+        loop {
+            match self.poll_sending(cx, client) {
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(Sent::HandOver)) => return Poll::Ready(Ok(HeadStep::HandOver)),
+                Poll::Ready(Ok(Sent::Finished)) => {
+                    self.timer.restart(self.config.timeouts.first_byte);
+                }
+                Poll::Pending => {}
+            }
+            if self.sending.done
+                && self.watch.poll_gone(cx, client, self.worker, self.config).is_ready()
+            {
+                return Poll::Ready(Err(Broken::ClientGone));
+            }
+            if !self.upstream.input.is_empty() {
+                match parse_response(&self.upstream.input, method, limits) {
+                    Ok(Some(head)) => return Poll::Ready(Ok(HeadStep::Head(head))),
+                    Ok(None) => {}
+                    Err(ResponseError { message, .. }) => {
+                        return Poll::Ready(Err(Broken::BadResponse(message.to_string())));
+                    }
+                }
+            }
+            match self.upstream.poll_fill(cx, limits.head_bytes + PIPELINE_LIMIT) {
+                Poll::Ready(Ok(0)) => {
+                    return Poll::Ready(Err(Broken::Upstream(io::ErrorKind::UnexpectedEof.into())));
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Upstream(error))),
+                Poll::Pending => {
+                    return self.poll_head_timer(cx).map(Err);
+                }
+            }
+        }
+    }
+
+    fn poll_head_timer(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
+        if self.sending.done {
+            ready!(self.timer.poll(cx, self.sending.copier.progress()));
+            return Poll::Ready(Broken::FirstByteTimeout);
+        }
+        // The request is still being sent: it is the client, or the instance's reading, that idles.
+        let limit = self.config.timeouts.body_idle;
+        if self.timer.limit() != limit {
+            self.timer.restart(limit);
+        }
+        ready!(self.timer.poll(cx, self.sending.copier.progress()));
+        Poll::Ready(Broken::ClientStalled)
+    }
+
+    /// Takes the head of the response off the upstream's input.
+    pub(in crate::gateway) fn take_head(&mut self, head: &ResponseHead) -> Bytes {
+        self.upstream.input.split_to(head.len).freeze()
+    }
+
+    /// Writes to the client at once, ahead of the response (interim responses).
+    pub(in crate::gateway) async fn write_client(
+        &mut self,
+        client: &mut Conn,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let limit = self.config.timeouts.body_idle;
+        match tokio::time::timeout(limit, client.stream.write_all(bytes)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Broken::ClientGone),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One exchange's two connections while bytes move between them.
+//!
+//! Both directions and the watch for the client's hang-up are polled by the one task of the client
+//! connection: no task per direction, no channel, no lock.
+
+mod body;
+mod client_watch;
+mod hand_over;
+mod head;
+mod idle_timer;
+
+use std::{
+    io,
+    task::{Context, Poll, ready},
+};
+
+use self::{client_watch::ClientWatch, idle_timer::IdleTimer};
+use super::{context::WorkerContext, failure::Broken};
+use crate::{
+    config::Config,
+    engine::{Attempts, CarryError, Copier, Step},
+    net::Conn,
+};
+
+/// The request direction.
+pub(super) struct Sending {
+    pub(super) copier: Copier,
+    /// Why no more of it can be sent; the instance may still answer.
+    broken: Option<io::Error>,
+    done: bool,
+    attempts: Attempts,
+}
+
+impl Sending {
+    pub(super) fn new(copier: Copier) -> Self {
+        Self { copier, broken: None, done: false, attempts: Attempts::default() }
+    }
+
+    /// Whether the instance has been sent the whole request.
+    pub(super) fn is_complete(&self) -> bool {
+        self.done && self.broken.is_none()
+    }
+}
+
+/// Two connections with a request on its way.
+pub(super) struct Relay<'a> {
+    worker: &'a WorkerContext,
+    config: &'a Config,
+    pub(super) upstream: Conn,
+    pub(super) sending: Sending,
+    watch: ClientWatch,
+    timer: IdleTimer,
+    /// Bytes that may still come of the request's body.
+    body_limit: u64,
+    /// Bytes of the request's body that the kernel carried.
+    pub(super) steered_request: u64,
+    /// Bytes of the response's body that the kernel carried.
+    pub(super) steered_response: u64,
+    /// Whether the response was to be handed over, whatever became of that.
+    pub(super) response_due: bool,
+}
+
+/// What [`Relay::poll_sending`] came to.
+enum Sent {
+    /// Sent, or as far as it will go.
+    Finished,
+    /// At rest, and worth handing over.
+    HandOver,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(
+        worker: &'a WorkerContext,
+        config: &'a Config,
+        upstream: Conn,
+        sending: Sending,
+        read_ahead: usize,
+    ) -> Self {
+        let timer = IdleTimer::new(config.timeouts.first_byte);
+        let body_limit = config.limits.body_bytes.saturating_sub(read_ahead as u64);
+        Self {
+            worker,
+            config,
+            upstream,
+            sending,
+            watch: ClientWatch::default(),
+            timer,
+            body_limit,
+            steered_request: 0,
+            steered_response: 0,
+            response_due: false,
+        }
+    }
+
+    /// Moves the request on. Never ready while there is nothing to tell.
+    fn poll_sending(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Conn,
+    ) -> Poll<Result<Sent, Broken>> {
+        if self.sending.done {
+            return Poll::Pending;
+        }
+        let sending = &mut self.sending;
+        let hand_over = self.worker.hand_over(self.config, None, &sending.copier, sending.attempts);
+        sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
+        let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
+        match step {
+            Ok(Step::Complete) => {
+                sending.done = true;
+                Poll::Ready(Ok(Sent::Finished))
+            }
+            Ok(Step::Drained) => Poll::Ready(Ok(Sent::HandOver)),
+            // The instance takes no more, but it may have said why: the response decides.
+            Err(CarryError::TargetGone(error)) => {
+                sending.done = true;
+                sending.broken = Some(error);
+                Poll::Ready(Ok(Sent::Finished))
+            }
+            Err(CarryError::SourceClosed | CarryError::SourceBroken(_)) => {
+                Poll::Ready(Err(Broken::ClientGone))
+            }
+            Err(CarryError::TooLong) => Poll::Ready(Err(Broken::TooLarge)),
+            Err(error @ CarryError::Malformed(_)) => Poll::Ready(Err(Broken::BadRequest(error))),
+        }
+    }
+}
