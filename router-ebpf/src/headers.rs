@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated as raw;
 use router_ebpf::splice::{
     options::{self, Options},
-    translate::Packet,
+    packet::Packet,
 };
 
 /// Length of an Ethernet header.

@@ -5,6 +5,8 @@
 //! program runs, and user space reads, under it alone.
 #![cfg(loom)]
 
+mod loom_common;
+
 use std::collections::VecDeque;
 
 use loom::{
@@ -15,6 +17,7 @@ use loom::{
     },
     thread,
 };
+use loom_common::{Ticket, explore};
 use router_ebpf::handover;
 
 /// Bytes of the body; what follows is the next message's.
@@ -35,12 +38,10 @@ struct Faults {
 
 struct Direction {
     word: AtomicU64,
-    ticket: AtomicU64,
+    ticket: Ticket,
     /// The plain fields: how many bytes of the body are left. The checker reports two sides that
     /// touch them at the same time.
     left: UnsafeCell<u64>,
-    /// In flight, as the counters have it.
-    in_flight: AtomicU64,
     /// The source's socket: what the program passed up. Its lock is the socket's.
     socket: Mutex<VecDeque<u64>>,
     /// What the target got, in order.
@@ -51,9 +52,8 @@ impl Direction {
     fn new() -> Self {
         Self {
             word: AtomicU64::new(0),
-            ticket: AtomicU64::new(0),
+            ticket: Ticket::new(false),
             left: UnsafeCell::new(0),
-            in_flight: AtomicU64::new(1),
             socket: Mutex::new(VecDeque::new()),
             target: Mutex::new(Vec::new()),
         }
@@ -73,21 +73,14 @@ impl Direction {
         });
         self.target.lock().unwrap().push(packet);
         if left == 0 {
-            let ticket = if faults.ticket_read_not_swapped {
-                self.ticket.load(SeqCst)
-            } else {
-                self.ticket.swap(0, SeqCst)
-            };
-            if ticket != 0 {
-                self.in_flight.fetch_sub(1, SeqCst);
-            }
+            self.ticket.release(faults.ticket_read_not_swapped);
             self.word.fetch_and(handover::COUNT, SeqCst);
         }
     }
 
     fn hand_over(&self, forwarded: u64, left: u64, faults: Faults) -> bool {
         self.left.with_mut(|cell| unsafe { *cell = left });
-        self.ticket.store(1, SeqCst);
+        self.ticket.hand_out();
         if faults.blind_hand_over {
             self.word.fetch_or(handover::REDIRECT, SeqCst);
             return true;
@@ -95,7 +88,7 @@ impl Direction {
         let (from, to) = (handover::passing(forwarded), handover::redirecting(forwarded));
         let swapped = self.word.compare_exchange(from, to, SeqCst, SeqCst).is_ok();
         if !swapped {
-            self.ticket.store(0, SeqCst);
+            let _ = self.ticket.take();
         }
         swapped
     }
@@ -103,7 +96,7 @@ impl Direction {
 
 /// User space: forwards what is passed, hands over `hand_overs` times at most, and after each takes
 /// back at once or waits for the end.
-fn carry(direction: &Direction, faults: Faults, hand_overs: u32, wait: bool) {
+fn relay(direction: &Direction, faults: Faults, hand_overs: u32, wait: bool) {
     let mut forwarded = 0;
     let mut left = BODY;
     let mut tries = 0;
@@ -137,17 +130,15 @@ fn carry(direction: &Direction, faults: Faults, hand_overs: u32, wait: bool) {
         let now = direction.left.with(|left| unsafe { *left });
         forwarded += left - now;
         left = now;
-        released |= direction.ticket.swap(0, SeqCst) == 0;
+        released |= !direction.ticket.take();
     }
     if !released {
-        direction.in_flight.fetch_sub(1, SeqCst);
+        direction.ticket.release_untold();
     }
 }
 
 fn check(faults: Faults, hand_overs: u32, wait: bool) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(4);
-    builder.check(move || {
+    explore(4, move || {
         let direction = Arc::new(Direction::new());
         let program = {
             let direction = Arc::clone(&direction);
@@ -157,13 +148,13 @@ fn check(faults: Faults, hand_overs: u32, wait: bool) {
                 }
             })
         };
-        carry(&direction, faults, hand_overs, wait);
+        relay(&direction, faults, hand_overs, wait);
         program.join().unwrap();
         let target = direction.target.lock().unwrap();
         assert_eq!(*target, (0..BODY).collect::<Vec<_>>(), "in order, none lost, none twice");
         let rest: Vec<_> = direction.socket.lock().unwrap().iter().copied().collect();
         assert_eq!(rest, [BODY], "the next message waits for user space");
-        assert_eq!(direction.in_flight.load(SeqCst), 0, "released once");
+        assert_eq!(direction.ticket.in_flight(), 0, "released once");
         assert_eq!(handover::seen(direction.word.load(SeqCst)), PACKETS);
         assert!(!handover::redirects(direction.word.load(SeqCst)));
     });

@@ -18,13 +18,13 @@ pub struct Flow {
     pub ports: [u16; 2],
 }
 
-/// Bits of [`Conn::flags`].
+/// Bits of [`ConnEntry::flags`].
 pub mod flag {
     /// The numbers, the interface and the windows are known: the socket has sent a packet.
     pub const KNOWN: u32 = 1;
     /// The gateway opened the connection.
     pub const CONNECTED: u32 = 2;
-    /// [`Conn::word`](super::Conn::word) has seen a packet.
+    /// [`ConnEntry::word`](super::ConnEntry::word) has seen a packet.
     pub const SEEN: u32 = 4;
     /// The socket is closed; the entry stays for what is still under way.
     pub const CLOSED: u32 = 8;
@@ -38,7 +38,7 @@ pub mod flag {
     pub const EARLY: u32 = 128;
 }
 
-/// Roles in a pair, in [`Conn::role`].
+/// Roles in a pair, in [`ConnEntry::role`].
 pub mod role {
     /// Not spliced.
     pub const NONE: u32 = 0;
@@ -83,10 +83,10 @@ pub const XDP_INTERFACES: u32 = 256;
 /// [`flag::CLOSED`] by a command.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Conn {
+pub struct ConnEntry {
     /// Held while the connection's state is looked at or changed.
     pub lock: u64,
-    /// Held while [`Conn::pair`] is; taken after `lock`.
+    /// Held while [`ConnEntry::pair`] is; taken after `lock`.
     pub pair_lock: u64,
     /// Slot + 1 of the in-flight counter to release at the end; whoever swaps it to zero releases.
     pub ticket: AtomicU64,
@@ -183,13 +183,13 @@ pub struct Command {
     pub h: u32,
     /// The number of this byte towards the receiver.
     pub a: u32,
-    /// See [`Conn::generation`].
+    /// See [`ConnEntry::generation`].
     pub generation: u32,
     /// Bytes left of the body, or [`UNKNOWN`](super::state::UNKNOWN); or see [`ask::WIDEN`], [`ask::LIMIT`].
     pub length: u64,
-    /// See [`Conn::most`].
+    /// See [`ConnEntry::most`].
     pub most: u64,
-    /// See [`Conn::ticket`].
+    /// See [`ConnEntry::ticket`].
     pub ticket: u64,
     /// Where the body stands.
     pub framing: Framing,
@@ -203,7 +203,7 @@ pub struct Event {
     pub source: u32,
     /// Its generation.
     pub generation: u32,
-    /// See [`event`](super::translate::event).
+    /// See [`event`](super::verdict::event).
     pub events: u32,
     /// One of [`stop`].
     pub stop: u32,

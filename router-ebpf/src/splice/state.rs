@@ -261,7 +261,7 @@ impl Splice {
 
 /// What a socket can send again without hearing of it: the receiver acknowledges numbers that the socket
 /// has not sent yet, which it takes for nothing until it has sent as much.
-pub const RETRACTABLE: u64 = 10 * 1400;
+pub const MAX_RETRACT_BYTES: u64 = 10 * 1400;
 
 /// Why a pair cannot be handed over now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -399,7 +399,7 @@ impl Pair {
     }
 
     /// Takes back that anything was forwarded, if the receiver has acknowledged nothing and was not sent
-    /// more than [`RETRACTABLE`]: the source repeats it, for its socket then. Says whether it can be.
+    /// more than [`MAX_RETRACT_BYTES`]: the source repeats it, for its socket then. Says whether it can be.
     ///
     /// What the receiver got all the same its socket sends again, with the same numbers.
     #[inline(always)]
@@ -407,7 +407,7 @@ impl Pair {
         let splice = &mut self.splice;
         if word::mode(self.word) != mode::LIVE
             || splice.acked != 0
-            || splice.forwarded > RETRACTABLE
+            || splice.forwarded > MAX_RETRACT_BYTES
         {
             return false;
         }

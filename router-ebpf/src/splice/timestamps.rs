@@ -31,12 +31,16 @@ pub fn own(value: u32, offset: &mut u32, last: &mut u32) -> u32 {
 
 /// A bound that lies so far back is moved along: values compare rightly over half their range alone,
 /// which a clock in microseconds goes through in 35 minutes.
-const REACH: u32 = 1 << 30;
+const MAX_COMPARABLE_AGE: u32 = 1 << 30;
 
 /// `bound`, but not too far before `now` to be compared with it.
 #[inline(always)]
 const fn near(bound: u32, now: u32) -> u32 {
-    if now.wrapping_sub(bound) as i32 > REACH as i32 { now.wrapping_sub(REACH) } else { bound }
+    if now.wrapping_sub(bound) as i32 > MAX_COMPARABLE_AGE as i32 {
+        now.wrapping_sub(MAX_COMPARABLE_AGE)
+    } else {
+        bound
+    }
 }
 
 /// The value for a packet of the other connection: shifted, and not before `floor`, the last value

@@ -2,11 +2,11 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use router_ebpf::splice::{
-    layout::{Conn, stop},
+    layout::{ConnEntry, stop},
     state::{Look, UNKNOWN},
 };
 
-use super::packet::Work;
+use super::work::Work;
 use crate::body::Walk;
 
 /// Follows the body through a packet with payload: says why the carrying must stop before it, if it
@@ -15,7 +15,7 @@ use crate::body::Walk;
 /// # Safety
 /// The locks of the source and its pair must be held.
 #[inline(always)]
-pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut Conn) -> u32 {
+pub(super) unsafe fn follow(skb: *mut __sk_buff, work: *mut Work, source: *mut ConnEntry) -> u32 {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let w = &mut *work;

@@ -2,11 +2,15 @@
 
 use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
 use router_ebpf::splice::{
-    layout::{Command, Conn, answer, ask, flag, role, stop},
+    layout::{Command, ConnEntry, answer, ask, flag, role, stop},
     state::{Pair, Refusal, mode, word},
 };
 
-use super::{carry, conn, lock::Lock, now};
+use super::{
+    lock::Lock,
+    maps::{conn, now},
+    pair,
+};
 use crate::atomic;
 
 /// Does what the data of a test run asks for.
@@ -52,7 +56,7 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                     if live && (*source).stop == stop::NONE {
                         (*source).stop = stop::ASKED;
                     }
-                    carry::halt(&mut (*source).pair);
+                    pair::halt(&mut (*source).pair);
                 }
                 drop(pair_lock);
                 drop(lock);
@@ -76,7 +80,12 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
 /// # Safety
 /// Both must point to elements.
 #[inline(always)]
-unsafe fn with_both(command: &Command, source: *mut Conn, receiver: *mut Conn, joins: bool) -> u32 {
+unsafe fn with_both(
+    command: &Command,
+    source: *mut ConnEntry,
+    receiver: *mut ConnEntry,
+    joins: bool,
+) -> u32 {
     if command.source == command.receiver {
         return answer::FAILED;
     }
@@ -95,17 +104,17 @@ unsafe fn with_both(command: &Command, source: *mut Conn, receiver: *mut Conn, j
             drop(one);
             return answer::FAILED;
         };
-        let result =
+        let answer =
             if joins { join(command, source, receiver) } else { part(command, source, receiver) };
         drop(pair);
         drop(two);
         drop(one);
-        result
+        answer
     }
 }
 
 #[inline(always)]
-unsafe fn join(command: &Command, source: *mut Conn, receiver: *mut Conn) -> u32 {
+unsafe fn join(command: &Command, source: *mut ConnEntry, receiver: *mut ConnEntry) -> u32 {
     // SAFETY: both are locked.
     unsafe {
         let (source, receiver) = (&mut *source, &mut *receiver);
@@ -142,7 +151,7 @@ unsafe fn join(command: &Command, source: *mut Conn, receiver: *mut Conn) -> u32
 }
 
 #[inline(always)]
-unsafe fn part(command: &Command, source: *mut Conn, receiver: *mut Conn) -> u32 {
+unsafe fn part(command: &Command, source: *mut ConnEntry, receiver: *mut ConnEntry) -> u32 {
     // SAFETY: both are locked.
     unsafe {
         let (source, receiver) = (&mut *source, &mut *receiver);
@@ -150,7 +159,7 @@ unsafe fn part(command: &Command, source: *mut Conn, receiver: *mut Conn) -> u32
             return answer::FAILED;
         }
         if command.what == ask::BREAK {
-            carry::halt(&mut source.pair);
+            pair::halt(&mut source.pair);
             source.pair.word = word::with_mode(source.pair.word, mode::PASS);
         }
         if source.pair.mode() != mode::PASS {

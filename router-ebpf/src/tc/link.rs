@@ -4,9 +4,14 @@
 //! half second: not from a socket's own, which may know of routes that others do not.
 
 use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
-use router_ebpf::splice::layout::{Conn, LINK_RENEW};
+use router_ebpf::splice::layout::{ConnEntry, LINK_RENEW};
 
-use super::{XDP, find, lock::Lock, now, packet, packet::Work};
+use super::{
+    lock::Lock,
+    maps::{XDP, find, now},
+    packet,
+    work::Work,
+};
 
 /// Loopback's index, in every network namespace. It needs no addresses.
 const LOOPBACK: u32 = 1;
@@ -16,7 +21,7 @@ const LOOPBACK: u32 = 1;
 /// # Safety
 /// `entry` must point to an element.
 #[inline(always)]
-unsafe fn is_recent(entry: *mut Conn, now: u64) -> bool {
+unsafe fn is_recent(entry: *mut ConnEntry, now: u64) -> bool {
     // SAFETY: as the caller promises; a word that is written whole.
     now.wrapping_sub(unsafe { (*entry).link_ns }) <= LINK_RENEW
 }
@@ -26,7 +31,7 @@ unsafe fn is_recent(entry: *mut Conn, now: u64) -> bool {
 /// # Safety
 /// The entry's lock must be held.
 #[inline(always)]
-unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
+unsafe fn note(skb: *mut __sk_buff, entry: *mut ConnEntry) {
     // SAFETY: as the caller promises; the helper writes as many bytes as there are.
     unsafe {
         let now = now();
@@ -47,7 +52,7 @@ unsafe fn note(skb: *mut __sk_buff, entry: *mut Conn) {
 /// # Safety
 /// As there.
 #[inline(always)]
-pub(super) unsafe fn note_own(skb: *mut __sk_buff, entry: *mut Conn) {
+pub(super) unsafe fn note_own(skb: *mut __sk_buff, entry: *mut ConnEntry) {
     if XDP.load() != 0 {
         // SAFETY: as the caller promises.
         unsafe { note(skb, entry) };
@@ -60,7 +65,7 @@ pub(super) unsafe fn note_own(skb: *mut __sk_buff, entry: *mut Conn) {
 /// # Safety
 /// `entry` must point to an element.
 #[inline(always)]
-pub(super) unsafe fn choose(work: *mut Work, entry: *mut Conn, now: u64) {
+pub(super) unsafe fn choose(work: *mut Work, entry: *mut ConnEntry, now: u64) {
     // SAFETY: as the caller promises; the work is this CPU's alone. The addresses are read without the
     // entry's lock: they seldom change, and what goes astray then is lost like any packet.
     unsafe {

@@ -8,7 +8,7 @@ use crate::atomic;
 
 /// Tries to get a lock. Whoever has it is on another processor, and keeps it for a microsecond or so;
 /// only when a hypervisor has taken that processor away can all fail.
-const TRIES: u32 = 1 << 18;
+const MAX_ATTEMPTS: u32 = 1 << 18;
 
 /// A lock that is held, until dropped.
 pub(crate) struct Lock(*mut u64);
@@ -29,7 +29,7 @@ impl Lock {
                 return Some(Self(word));
             }
             let mut spin = Spin { word, taken: 0 };
-            raw::bpf_loop(TRIES, again as *mut c_void, (&raw mut spin).cast(), 0);
+            raw::bpf_loop(MAX_ATTEMPTS, again as *mut c_void, (&raw mut spin).cast(), 0);
             if spin.taken != 0 { Some(Self(word)) } else { None }
         }
     }

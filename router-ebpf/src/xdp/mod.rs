@@ -2,7 +2,7 @@
 //! before a socket buffer exists.
 //!
 //! It sits in front of the `tc` programs, shares their state and its locks, and lets them have
-//! whatever [`router_ebpf::splice::fast`] does not name, untouched.
+//! whatever [`router_ebpf::splice::fast_path`] does not name, untouched.
 
 mod packet;
 
@@ -14,13 +14,17 @@ use aya_ebpf::{
     programs::XdpContext,
 };
 use router_ebpf::splice::{
-    fast,
-    layout::{Conn, LINK_FRESH, XDP_INTERFACES, flag, role},
+    fast_path,
+    layout::{ConnEntry, LINK_FRESH, XDP_INTERFACES, flag, role},
     state::{Pair, UNKNOWN},
-    translate::{self, Plan},
+    translate,
+    verdict::Plan,
 };
 
-use crate::tc::{conn, find, lock::Lock, now};
+use crate::tc::{
+    lock::Lock,
+    maps::{conn, find, now},
+};
 use packet::Work;
 
 /// Interfaces that frames may be redirected to. Whether a driver takes them depends on its state, so
@@ -99,7 +103,7 @@ fn forward(ctx: *mut xdp_md) -> Option<u32> {
 
 /// Whether the way to a connection's peer is known, and long enough for this frame.
 #[inline(always)]
-unsafe fn reaches(ctx: *mut xdp_md, other: *mut Conn, now: u64) -> bool {
+unsafe fn reaches(ctx: *mut xdp_md, other: *mut ConnEntry, now: u64) -> bool {
     // SAFETY: an element. The way is read without its lock: it seldom changes, and what goes astray
     // then is lost like any packet.
     unsafe {
@@ -113,14 +117,14 @@ unsafe fn reaches(ctx: *mut xdp_md, other: *mut Conn, now: u64) -> bool {
 unsafe fn from_source(
     ctx: *mut xdp_md,
     work: *mut Work,
-    source: *mut Conn,
-    receiver: *mut Conn,
+    source: *mut ConnEntry,
+    receiver: *mut ConnEntry,
 ) -> bool {
     // SAFETY: the locks of the source and its pair are held.
     unsafe {
         let now = now();
         let (w, source) = (&mut *work, &mut *source);
-        if !fast::from_source(&source.pair, &w.packet) || !reaches(ctx, receiver, now) {
+        if !fast_path::from_source(&source.pair, &w.packet) || !reaches(ctx, receiver, now) {
             return false;
         }
         let splice = &mut source.pair.splice;
@@ -139,12 +143,12 @@ unsafe fn from_source(
 }
 
 #[inline(always)]
-unsafe fn from_receiver(ctx: *mut xdp_md, work: *mut Work, source: *mut Conn) -> bool {
+unsafe fn from_receiver(ctx: *mut xdp_md, work: *mut Work, source: *mut ConnEntry) -> bool {
     // SAFETY: the locks of the receiver and the pair are held.
     unsafe {
         let now = now();
         let w = &mut *work;
-        if !fast::from_receiver(&(*source).pair, &w.packet) || !reaches(ctx, source, now) {
+        if !fast_path::from_receiver(&(*source).pair, &w.packet) || !reaches(ctx, source, now) {
             return false;
         }
         (*source).last_ns = now;

@@ -4,9 +4,10 @@ use aya_ebpf::{bindings::xdp_md, helpers::generated as raw};
 use router_ebpf::{
     framing::Framing,
     splice::{
-        layout::{Conn, Flow},
+        layout::{ConnEntry, Flow},
         options::Options,
-        translate::{Outcome, Packet},
+        packet::Packet,
+        verdict::Outcome,
     },
 };
 
@@ -164,7 +165,7 @@ pub(super) fn fits(ctx: *mut xdp_md, oif: u32) -> bool {
 /// Changes the packet to what [`Work::out`] says, for the peer of another connection. The frame is not
 /// changed when it fails.
 #[inline(always)]
-pub(super) fn apply(ctx: *mut xdp_md, work: *mut Work, other: *const Conn) -> bool {
+pub(super) fn apply(ctx: *mut xdp_md, work: *mut Work, other: *const ConnEntry) -> bool {
     // SAFETY: the work is this CPU's alone; `other` is an element, whose flow does not change.
     unsafe {
         let w = &mut *work;

@@ -1,8 +1,8 @@
 //! Programs on the clients and the servers, and what goes wrong with them.
 
 use router_ebpf::splice::{
+    packet::{Packet, flag},
     state::mode,
-    translate::{Packet, flag},
 };
 
 use crate::{

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use router_ebpf::splice::{
     options::{Block, Sack},
+    packet::{Packet, flag},
     seq,
     timestamps::Timestamps,
-    translate::{Packet, flag},
     window,
 };
 

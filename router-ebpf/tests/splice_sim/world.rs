@@ -8,9 +8,11 @@ use std::{
 };
 
 use router_ebpf::splice::{
+    packet::{Packet, flag},
     seq,
     state::{Look, Pair, Socket, Splice, UNKNOWN, mode, word},
-    translate::{self, Action, Packet, Side, Verdict, event, flag},
+    translate,
+    verdict::{Action, Side, Verdict, event},
     window,
 };
 

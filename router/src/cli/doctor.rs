@@ -9,8 +9,8 @@ use crate::{
     config::{self, Config},
     engine::selftest,
     kernel::{
-        Kernel, Options as KernelOptions,
-        splice::{self, Drivers, Programs, Way},
+        sockmap::{self, SockmapObject},
+        splice::{self, Attachment, Drivers, SpliceObject},
     },
 };
 
@@ -61,7 +61,8 @@ fn userspace() -> Tried {
 }
 
 fn sockmap() -> Tried {
-    let loaded = Kernel::load(&KernelOptions::default()).map_err(|error| error.to_string());
+    let loaded =
+        SockmapObject::load(&sockmap::Options::default()).map_err(|error| error.to_string());
     let result = loaded
         .and_then(|kernel| selftest::sockmap(&kernel).map_err(|error| error.to_string()))
         .map(carried);
@@ -72,7 +73,7 @@ fn sockmap() -> Tried {
 /// interfaces and instances to `paths`.
 fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> [Tried; 2] {
     let options = splice::Options { xdp: Drivers::All, ..splice::Options::default() };
-    let loaded = Programs::load(&options).map_err(|error| error.to_string());
+    let loaded = SpliceObject::load(&options).map_err(|error| error.to_string());
     let xdp = loaded.as_ref().map_err(String::clone).and_then(|programs| {
         programs.has_xdp()?;
         let took = selftest::splice_xdp(programs).map_err(|error| error.to_string())?;
@@ -80,9 +81,9 @@ fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> [Tried; 2] {
     });
     let result = loaded.and_then(|programs| {
         for name in programs.attached() {
-            let how = match programs.way() {
-                Way::Links => "has the programs (TCX)",
-                Way::Filters => "has the programs (clsact)",
+            let how = match programs.attachment() {
+                Attachment::Tcx => "has the programs (TCX)",
+                Attachment::Clsact => "has the programs (clsact)",
             };
             paths.push(Finding { good: true, name: name.into(), said: how.to_owned() });
         }
@@ -100,7 +101,7 @@ fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> [Tried; 2] {
 }
 
 /// Splices a request to each instance.
-fn instances(config: &Config, programs: &Arc<Programs>) -> Vec<Finding> {
+fn instances(config: &Config, programs: &Arc<SpliceObject>) -> Vec<Finding> {
     let variants = config.endpoints.iter().flat_map(|endpoint| &endpoint.variants);
     let mut found = Vec::new();
     for instance in variants.flat_map(|variant| &variant.instances) {

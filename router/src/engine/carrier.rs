@@ -5,11 +5,12 @@ use std::{io, sync::Arc, time::Duration};
 use router_ebpf::framing::Framing;
 
 use super::{
-    sockmap::{self, Sockmap, Steered},
+    outcome::Steered,
+    sockmap::{self, Sockmap},
     splice::{self, Splice},
 };
 use crate::{
-    kernel::{Kernel, splice::Programs},
+    kernel::{sockmap::SockmapObject, splice::SpliceObject},
     net::{Conn, HangupWatch},
 };
 
@@ -17,9 +18,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub enum Loaded {
     /// Those of the sockmap engine.
-    Sockmap(Arc<Kernel>),
+    Sockmap(Arc<SockmapObject>),
     /// Those of the splice engine.
-    Splice(Arc<Programs>),
+    Splice(Arc<SpliceObject>),
 }
 
 impl Loaded {
@@ -35,7 +36,7 @@ impl Loaded {
     pub const fn segment(&self) -> Option<u32> {
         match self {
             Self::Sockmap(_) => None,
-            Self::Splice(_) => Some(splice::SEGMENT),
+            Self::Splice(_) => Some(splice::MAX_SEGMENT),
         }
     }
 }
@@ -101,10 +102,10 @@ impl Carrier {
     ) -> io::Result<Self> {
         let half_closed_targets = settings.half_closed_targets;
         Ok(match loaded {
-            Loaded::Sockmap(kernel) => {
+            Loaded::Sockmap(object) => {
                 let backlog_bytes = settings.backlog_bytes;
                 let settings = sockmap::Settings { backlog_bytes, half_closed_targets };
-                Self::Sockmap(Sockmap::new(kernel.clone(), watch, worker, settings)?)
+                Self::Sockmap(Sockmap::new(object.clone(), watch, worker, settings)?)
             }
             Loaded::Splice(programs) => {
                 let settings = splice::Settings { half_closed_targets };
@@ -144,7 +145,7 @@ impl Carrier {
     pub const fn segment(&self) -> Option<u32> {
         match self {
             Self::Sockmap(_) => None,
-            Self::Splice(_) => Some(splice::SEGMENT),
+            Self::Splice(_) => Some(splice::MAX_SEGMENT),
         }
     }
 

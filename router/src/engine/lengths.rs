@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub const KINDS: usize = 16;
 
 /// Reads from which the last bucket begins: longer ones are all alike.
-const MOST: u64 = 1 << (BUCKETS - 2);
+const MAX_READS: u64 = 1 << (BUCKETS - 2);
 /// Bucket 0 is of at most one read, bucket `k` of more than half of `2^k`, and at most that.
 const BUCKETS: usize = 12;
 
 /// Reads and writes of user space that cost as much as a hand-over (docs/benchmarks.md).
-const HAND_OVER: u64 = 8;
+const HAND_OVER_READS: u64 = 8;
 /// Answers after which something is known.
-const ENOUGH: u32 = 16;
+const MIN_SAMPLES: u32 = 16;
 /// Answers after which all that was noted counts half: the last few hundred decide.
-const MEMORY: u32 = 256;
+const WINDOW_SAMPLES: u32 = 256;
 /// What a noted answer weighs.
-const NOTED: u64 = 1 << BUCKETS;
+const SAMPLE_WEIGHT: u64 = 1 << BUCKETS;
 
 /// A share of all answers, in the fixed point of [`Lengths::due`].
-const ALL: u32 = 1 << 16;
+const WHOLE_SHARE: u32 = 1 << 16;
 /// The weight of the newest answer in that share is one of so many: it follows the last dozens.
-const SMOOTH: u32 = 32;
+const SHARE_SMOOTHING: u32 = 32;
 
 /// Whether answers are to be expected that are handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Default for Lengths {
     /// Nothing is known; every answer may be worth it.
     fn default() -> Self {
         let (counts, noted, from) = Default::default();
-        Self { counts, noted, due: ALL.into(), from }
+        Self { counts, noted, due: WHOLE_SHARE.into(), from }
     }
 }
 
@@ -63,15 +63,16 @@ impl Lengths {
     /// Notes whether an answer was due to be handed over, whatever became of that.
     pub fn note_due(&self, due: bool) {
         let before = self.due.load(Relaxed);
-        let after = before - before.div_ceil(SMOOTH) + if due { ALL / SMOOTH } else { 0 };
-        self.due.store(after.min(ALL), Relaxed);
+        let after = before - before.div_ceil(SHARE_SMOOTHING)
+            + if due { WHOLE_SHARE / SHARE_SMOOTHING } else { 0 };
+        self.due.store(after.min(WHOLE_SHARE), Relaxed);
     }
 
     /// What the next one is likely to be.
     pub fn expect(&self) -> Expect {
         match self.due.load(Relaxed) {
-            due if due >= ALL / 8 => Expect::HandOver,
-            due if due >= ALL / 32 => Expect::Little,
+            due if due >= WHOLE_SHARE / 8 => Expect::HandOver,
+            due if due >= WHOLE_SHARE / 32 => Expect::Little,
             _ => Expect::Nothing,
         }
     }
@@ -89,10 +90,10 @@ impl Lengths {
         self.counts[bucket(reads)].fetch_add(1, Relaxed);
         let noted = self.noted.fetch_add(1, Relaxed) + 1;
         // Exactly one of several threads sees this.
-        if noted == MEMORY {
+        if noted == WINDOW_SAMPLES {
             self.fade();
         }
-        if noted >= ENOUGH {
+        if noted >= MIN_SAMPLES {
             let counts = std::array::from_fn(|k| self.counts[k].load(Relaxed));
             self.from.store(best(&counts), Relaxed);
         }
@@ -105,7 +106,7 @@ impl Lengths {
             left += count.fetch_sub(half, Relaxed) - half;
         }
         // Never so few that what is known would be forgotten.
-        self.noted.store(left.max(ENOUGH), Relaxed);
+        self.noted.store(left.max(MIN_SAMPLES), Relaxed);
     }
 }
 
@@ -128,7 +129,7 @@ const fn unseen(bucket: usize) -> u64 {
 }
 
 fn bucket(reads: u64) -> usize {
-    if reads <= 1 { 0 } else { reads.min(MOST + 1).next_power_of_two().ilog2() as usize }
+    if reads <= 1 { 0 } else { reads.min(MAX_READS + 1).next_power_of_two().ilog2() as usize }
 }
 
 /// Twice the reads of an answer in a bucket, on average.
@@ -143,14 +144,14 @@ const fn doubled(bucket: usize) -> u64 {
 ///
 /// An answer that has ended by then costs its reads; another one those until then, and the hand-over.
 fn best(counts: &[u32; BUCKETS]) -> u32 {
-    let weight = |k: usize| u64::from(counts[k]) * NOTED + unseen(k);
+    let weight = |k: usize| u64::from(counts[k]) * SAMPLE_WEIGHT + unseen(k);
     let mut after: u64 = (0..BUCKETS).map(weight).sum();
     let (mut until, mut least, mut best) = (0, u64::MAX, 1);
     // Beyond the last but one, nothing is told apart.
     for k in 0..BUCKETS - 1 {
         after -= weight(k);
         until += weight(k) * doubled(k);
-        let cost = until + after * 2 * ((1 << k) + HAND_OVER);
+        let cost = until + after * 2 * ((1 << k) + HAND_OVER_READS);
         if cost < least {
             (least, best) = (cost, 1 << k);
         }
@@ -170,7 +171,7 @@ mod tests {
     }
 
     fn cost(lengths: &[u64], from: u64) -> u64 {
-        let one = |&reads: &u64| if reads <= from { reads } else { from + HAND_OVER };
+        let one = |&reads: &u64| if reads <= from { reads } else { from + HAND_OVER_READS };
         lengths.iter().map(one).sum()
     }
 
@@ -181,14 +182,14 @@ mod tests {
             assert_eq!((bucket(end / 2), bucket(end / 2 + 1), bucket(end)), (k - 1, k, k));
         }
         assert_eq!((bucket(0), bucket(1), bucket(2)), (0, 0, 1));
-        assert_eq!((bucket(MOST), bucket(MOST + 1)), (BUCKETS - 2, BUCKETS - 1));
+        assert_eq!((bucket(MAX_READS), bucket(MAX_READS + 1)), (BUCKETS - 2, BUCKETS - 1));
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
         assert_eq!([0, 1, 2, 3, 4].map(doubled), [2, 4, 7, 13, 25]);
     }
 
     #[test]
     fn short_answers_are_not_handed_over_and_long_ones_are_at_once() {
-        let of = |reads: u64| learned([reads; ENOUGH as usize]).expect("enough of them");
+        let of = |reads: u64| learned([reads; MIN_SAMPLES as usize]).expect("enough of them");
         for reads in 0..=8 {
             assert_eq!(of(reads), 8, "{reads}: a longer one would be a surprise");
         }
@@ -199,8 +200,8 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_a_few() {
-        assert_eq!(learned([500; ENOUGH as usize - 1]), None);
-        assert!(learned([500; ENOUGH as usize]).is_some());
+        assert_eq!(learned([500; MIN_SAMPLES as usize - 1]), None);
+        assert!(learned([500; MIN_SAMPLES as usize]).is_some());
     }
 
     #[test]
@@ -215,10 +216,12 @@ mod tests {
     fn what_was_long_ago_is_forgotten() {
         let known = Lengths::default();
         for (reads, from) in [(5, 8), (700, 1), (5, 8), (12, 1)] {
-            (0..3 * MEMORY).for_each(|_| known.note(reads));
+            (0..3 * WINDOW_SAMPLES).for_each(|_| known.note(reads));
             assert_eq!(known.from(), Some(from), "{reads}");
         }
-        assert!(known.counts.iter().map(|count| count.load(Relaxed)).sum::<u32>() <= MEMORY);
+        assert!(
+            known.counts.iter().map(|count| count.load(Relaxed)).sum::<u32>() <= WINDOW_SAMPLES
+        );
     }
 
     #[test]
@@ -240,7 +243,7 @@ mod tests {
     #[test]
     fn kinds_are_told_apart() {
         let kinds = Kinds::default();
-        (0..ENOUGH).for_each(|_| kinds.of(3).note(4));
+        (0..MIN_SAMPLES).for_each(|_| kinds.of(3).note(4));
         assert!(kinds.of(3).from().is_some() && kinds.of(4).from().is_none());
         assert!(kinds.of(3 + KINDS).from().is_some());
     }
@@ -264,10 +267,10 @@ mod tests {
             ),
         ) {
             let from = learned(lengths.iter().copied()).expect("enough of them");
-            prop_assert!(from.is_power_of_two() && from <= MOST);
+            prop_assert!(from.is_power_of_two() && from <= MAX_READS);
             // Averages stand for the lengths in a bucket, and what never happened counts a little.
-            let slack = |cost: u64| cost + cost / 2 + 64 * HAND_OVER;
-            for other in 1..=MOST {
+            let slack = |cost: u64| cost + cost / 2 + 64 * HAND_OVER_READS;
+            for other in 1..=MAX_READS {
                 let (cost, best) = (cost(&lengths, from), cost(&lengths, other));
                 prop_assert!(cost <= slack(best), "{from}: {cost}, {other}: {best}");
             }
@@ -275,7 +278,7 @@ mod tests {
 
         #[test]
         fn any_counts_have_an_answer(counts: [u32; BUCKETS]) {
-            prop_assert!(u64::from(best(&counts)) <= MOST);
+            prop_assert!(u64::from(best(&counts)) <= MAX_READS);
         }
     }
 }

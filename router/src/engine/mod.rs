@@ -3,8 +3,8 @@
 mod carrier;
 mod events;
 mod lengths;
+mod outcome;
 pub mod policy;
-mod reasons;
 pub mod selftest;
 pub mod sockmap;
 pub mod splice;

@@ -10,7 +10,7 @@ use router_ebpf::framing::Framing;
 
 use super::{
     Copier, Expect, HandOver, Lengths,
-    sockmap::{Decline, HandBack, SteerEnd},
+    outcome::{Decline, HandBack, SteerEnd},
 };
 use crate::config::{Config, EngineMode};
 
@@ -30,7 +30,7 @@ impl Attempts {
     const MAX_SHORT: u32 = 3;
 
     /// Bytes that make a hand-over worth its system calls, however it ended.
-    const WORTH: u64 = 256 * 1024;
+    const WORTHWHILE_BYTES: u64 = 256 * 1024;
 
     /// Makes no further attempt.
     pub fn give_up(&mut self) {
@@ -63,7 +63,7 @@ impl Attempts {
             SteerEnd::HandedBack(HandBack::Hole) => {}
             // A sender that is faster than its receiver runs into the backlog's limit every time, and
             // is still carried for less.
-            _ if carried >= Self::WORTH => {}
+            _ if carried >= Self::WORTHWHILE_BYTES => {}
             _ => self.short = self.short.saturating_add(1),
         }
     }

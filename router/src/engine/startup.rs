@@ -8,8 +8,9 @@ use super::{Loaded, selftest};
 use crate::{
     config::{Config, EngineMode, XdpMode},
     kernel::{
-        Kernel, LoadError, Options,
-        splice::{self, Drivers, Programs, Way},
+        LoadError,
+        sockmap::{self, SockmapObject},
+        splice::{self, Attachment, Drivers, SpliceObject},
     },
     metrics::Metrics,
 };
@@ -58,10 +59,10 @@ pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Loade
 type Tried = Result<Loaded, (&'static str, String)>;
 
 fn sockmap() -> Tried {
-    let kernel = Kernel::load(&Options::default()).map_err(refused)?;
-    let took = selftest::sockmap(&kernel).map_err(failed)?;
+    let object = SockmapObject::load(&sockmap::Options::default()).map_err(refused)?;
+    let took = selftest::sockmap(&object).map_err(failed)?;
     tracing::debug!(?took, "the sockmap engine passed its self-test");
-    Ok(Loaded::Sockmap(kernel))
+    Ok(Loaded::Sockmap(object))
 }
 
 fn splice(config: &Config, metrics: &Metrics) -> Tried {
@@ -73,10 +74,10 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
             XdpMode::Off => Drivers::None,
         },
         guarded,
-        way: way(),
+        attachment: attachment(),
         ..splice::Options::default()
     };
-    let programs = Programs::load(&options).map_err(refused)?;
+    let programs = SpliceObject::load(&options).map_err(refused)?;
     let took = selftest::splice(&programs).map_err(failed)?;
     tracing::debug!(?took, "the splice engine passed its self-test");
     for (interface, why) in programs.skipped() {
@@ -97,7 +98,7 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
 
 /// Splices in drivers as well, where that is asked for and passes its self-test. An error is a name for
 /// metrics.
-fn xdp(programs: &Arc<Programs>) -> Result<(), &'static str> {
+fn xdp(programs: &Arc<SpliceObject>) -> Result<(), &'static str> {
     let (reason, why) = match programs.has_xdp() {
         Ok(false) => return Err("disabled"),
         Err(why) => ("refused", why.to_owned()),
@@ -117,8 +118,8 @@ fn xdp(programs: &Arc<Programs>) -> Result<(), &'static str> {
 /// Has the splice engine's programs attached as kernels before Linux 6.6 do, for tests.
 const FILTERS: &str = "ATALHO_TC_FILTERS";
 
-fn way() -> Option<Way> {
-    std::env::var_os(FILTERS).map(|_| Way::Filters)
+fn attachment() -> Option<Attachment> {
+    std::env::var_os(FILTERS).map(|_| Attachment::Clsact)
 }
 
 fn refused(error: LoadError) -> (&'static str, String) {

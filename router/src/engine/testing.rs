@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     Attempts, Carrier, Copier, HandOver, Policy, Steering, Step,
-    sockmap::{Decline, SteerEnd, Steered},
+    outcome::{Decline, SteerEnd, Steered},
     tcp,
 };
 use crate::{config::EngineMode, net::Conn};

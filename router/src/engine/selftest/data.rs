@@ -1,6 +1,6 @@
 //! What is sent, and what must come of it.
 
-use crate::engine::sockmap::{SteerEnd, Steered};
+use crate::engine::outcome::{SteerEnd, Steered};
 
 pub(super) fn expect(steered: &Steered, end: SteerEnd, bytes: u64) -> Result<(), String> {
     if steered.end == end && steered.bytes == bytes {

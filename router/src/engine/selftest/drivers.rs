@@ -11,8 +11,10 @@ use std::{
 use router_ebpf::{
     framing::Framing,
     splice::{
+        packet::{Packet, flag},
         timestamps::Timestamps,
-        translate::{self, Action, Packet, flag},
+        translate,
+        verdict::Action,
     },
 };
 use tokio::{
@@ -31,7 +33,7 @@ use super::{
 };
 use crate::{
     engine::{Carrier, Steering},
-    kernel::splice::Programs,
+    kernel::splice::SpliceObject,
 };
 
 /// As [`splice`](fn@super::splice), for the program in drivers: it is given frames, as loopback has no driver.
@@ -39,7 +41,7 @@ use crate::{
 ///
 /// # Errors
 /// The first step that went wrong.
-pub fn splice_xdp(programs: &Arc<Programs>) -> Result<Duration, Failure> {
+pub fn splice_xdp(programs: &Arc<SpliceObject>) -> Result<Duration, Failure> {
     programs.allow_loopback(true).map_err(failed("allowing loopback"))?;
     let steps = async |progress: &Progress| {
         let engine = splice_engine(programs)?;
@@ -67,7 +69,7 @@ impl Pair {
     async fn forward_frames(
         &mut self,
         engine: &Carrier,
-        programs: &Programs,
+        programs: &SpliceObject,
         length: Option<u64>,
     ) -> Result<(), String> {
         let index = self.from.splice.as_ref().ok_or("no entry")?.index();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use router_ebpf::splice::{timestamps::Timestamps, translate::Packet};
+use router_ebpf::splice::{packet::Packet, timestamps::Timestamps};
 use tokio::net::TcpStream;
 
 use crate::net::Conn;

@@ -12,9 +12,9 @@ use super::{
     splice_engine, within_limit,
 };
 use crate::{
-    engine::{Carrier, Steering, sockmap::SteerEnd},
+    engine::{Carrier, Steering, outcome::SteerEnd},
     http::{Limits, Method, parse_response},
-    kernel::splice::Programs,
+    kernel::splice::SpliceObject,
     net::{Conn, socket},
 };
 
@@ -27,7 +27,7 @@ const SEGMENT: u32 = 1220;
 /// # Errors
 /// The first step that went wrong.
 pub fn splice_to(
-    programs: &Arc<Programs>,
+    programs: &Arc<SpliceObject>,
     instance: SocketAddr,
     request: &str,
 ) -> Result<(u16, String), Failure> {
@@ -42,7 +42,7 @@ pub fn splice_to(
 
 async fn steps(
     progress: &Progress,
-    programs: &Programs,
+    programs: &SpliceObject,
     engine: &Carrier,
     instance: SocketAddr,
     request: &str,

@@ -35,7 +35,7 @@ use super::{
     splice::{self, Splice},
 };
 use crate::{
-    kernel::{Kernel, MAX_WORKERS, splice::Programs},
+    kernel::{MAX_WORKERS, sockmap::SockmapObject, splice::SpliceObject},
     net::HangupWatch,
 };
 
@@ -99,18 +99,18 @@ pub fn userspace() -> Result<Duration, Failure> {
 ///
 /// # Errors
 /// The first step that went wrong.
-pub fn sockmap(kernel: &Arc<Kernel>) -> Result<Duration, Failure> {
+pub fn sockmap(object: &Arc<SockmapObject>) -> Result<Duration, Failure> {
     let steps = async |progress: &Progress| {
         let settings = Settings { backlog_bytes: BACKLOG, ..Settings::default() };
         let engine = engine(|watch| {
-            Ok(Carrier::Sockmap(Sockmap::new(Arc::clone(kernel), watch, WORKER, settings)?))
+            Ok(Carrier::Sockmap(Sockmap::new(Arc::clone(object), watch, WORKER, settings)?))
         })?;
         let mut pair = progress.step(OPENING, Pair::open()).await?;
         pair.bodies(progress, &engine).await?;
         progress.step("a target that does not read", pair.stall(&engine)).await?;
         progress.step("a source that closes", pair.finish(&engine)).await?;
         drop(pair);
-        match kernel.sources_in_use() {
+        match object.sources_in_use() {
             0 => Ok(()),
             left => Err(failed("leaving the maps")(format!("{left} directions are still in use"))),
         }
@@ -122,7 +122,7 @@ pub fn sockmap(kernel: &Arc<Kernel>) -> Result<Duration, Failure> {
 ///
 /// # Errors
 /// The first step that went wrong.
-pub fn splice(programs: &Arc<Programs>) -> Result<Duration, Failure> {
+pub fn splice(programs: &Arc<SpliceObject>) -> Result<Duration, Failure> {
     let steps = async |progress: &Progress| {
         let engine = splice_engine(programs)?;
         let mut pair = progress.step(OPENING, Pair::open_known(&engine, V4)).await?;
@@ -141,7 +141,7 @@ const OPENING: &str = "opening connections on loopback";
 /// The number of a worker that no worker thread has.
 const WORKER: u32 = MAX_WORKERS as u32 - 1;
 
-fn splice_engine(programs: &Arc<Programs>) -> Result<Carrier, Failure> {
+fn splice_engine(programs: &Arc<SpliceObject>) -> Result<Carrier, Failure> {
     let settings = splice::Settings::default();
     engine(|watch| Ok(Carrier::Splice(Splice::new(Arc::clone(programs), watch, WORKER, settings)?)))
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     engine::{
         Carrier, Copier, HandOver, Steering,
-        sockmap::{HandBack, SteerEnd},
+        outcome::{HandBack, SteerEnd},
     },
     net::Conn,
 };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::engine::{
     Carrier, Steering,
-    sockmap::{HandBack, SteerEnd, Steered},
+    outcome::{HandBack, SteerEnd, Steered},
 };
 
 impl Pair {

@@ -1,7 +1,7 @@
 //! Where the programs load, the engines work.
 
 use super::*;
-use crate::kernel::Options;
+use crate::kernel::sockmap::Options;
 
 #[test]
 fn user_space_works_everywhere() {
@@ -11,7 +11,7 @@ fn user_space_works_everywhere() {
 #[test]
 fn splice_passes_where_the_programs_load() {
     use crate::kernel::splice::Options;
-    match Programs::load(&Options { connections: 64, counters: 16, ..Options::default() }) {
+    match SpliceObject::load(&Options { connections: 64, counters: 16, ..Options::default() }) {
         Ok(programs) => {
             for _ in 0..5 {
                 let took = splice(&programs).expect("the engine works");
@@ -31,7 +31,7 @@ fn splice_passes_in_drivers_where_the_programs_load() {
     use crate::kernel::splice::{Drivers, Options};
     let options =
         Options { connections: 64, counters: 16, xdp: Drivers::All, ..Options::default() };
-    match Programs::load(&options)
+    match SpliceObject::load(&options)
         .map(|programs| (programs.has_xdp() == Ok(true)).then_some(programs))
     {
         Ok(Some(programs)) => {
@@ -50,10 +50,10 @@ fn splice_passes_in_drivers_where_the_programs_load() {
 
 #[test]
 fn passes_where_the_programs_load() {
-    match Kernel::load(&Options { directions: 16, counters: 16 }) {
-        Ok(kernel) => {
+    match SockmapObject::load(&Options { directions: 16, counters: 16 }) {
+        Ok(object) => {
             for _ in 0..5 {
-                let took = sockmap(&kernel).expect("the engine works");
+                let took = sockmap(&object).expect("the engine works");
                 println!("took {took:?}");
             }
         }

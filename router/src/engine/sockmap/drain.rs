@@ -12,9 +12,9 @@ use crate::net::{Conn, Watched};
 
 /// The kernel empties its queue within microseconds unless the target is slow: so a few looks
 /// between other work, then at growing intervals.
-const LOOKS: u32 = 3;
-const FIRST_WAIT: Duration = Duration::from_millis(1);
-const LONGEST_WAIT: Duration = Duration::from_millis(32);
+const MAX_EARLY_CHECKS: u32 = 3;
+const MIN_WAIT: Duration = Duration::from_millis(1);
+const MAX_WAIT: Duration = Duration::from_millis(32);
 
 impl Sockmap {
     /// Waits until `to` has no backlog, as long as it gets smaller within each `idle`.
@@ -26,7 +26,7 @@ impl Sockmap {
     ) -> Result<(), SteerEnd> {
         let mut least = u64::MAX;
         let mut moved = Instant::now();
-        let mut wait = FIRST_WAIT;
+        let mut wait = MIN_WAIT;
         for look in 0u32.. {
             let Ok(backlog) = Membership::backlog(to) else { return Err(SteerEnd::TargetGone) };
             if backlog == 0 {
@@ -37,7 +37,7 @@ impl Sockmap {
             } else if moved.elapsed() >= idle {
                 return Err(SteerEnd::Idle);
             }
-            if look < LOOKS {
+            if look < MAX_EARLY_CHECKS {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -49,7 +49,7 @@ impl Sockmap {
                     _ => Err(SteerEnd::TargetGone),
                 };
             }
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_WAIT);
         }
         unreachable!("the loop has no end")
     }

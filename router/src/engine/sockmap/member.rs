@@ -5,7 +5,7 @@ use std::{io, os::fd::AsFd, sync::Arc};
 use super::Decline;
 use crate::{
     engine::tcp,
-    kernel::{Direction, Kernel},
+    kernel::sockmap::{Direction, SockmapObject},
     net::{Conn, with_scratch},
 };
 
@@ -13,7 +13,7 @@ use crate::{
 ///
 /// It must be dropped after the connection's socket, as the order of [`Conn`]'s fields sees to.
 pub struct Membership {
-    kernel: Arc<Kernel>,
+    object: Arc<SockmapObject>,
     cookie: u64,
     source: Option<Source>,
     target: Option<Target>,
@@ -54,21 +54,21 @@ impl std::fmt::Debug for Membership {
 
 impl Membership {
     /// The membership of a connection, which at first is of neither map.
-    fn of<'a>(kernel: &Arc<Kernel>, conn: &'a mut Conn) -> io::Result<&'a mut Self> {
+    fn of<'a>(object: &Arc<SockmapObject>, conn: &'a mut Conn) -> io::Result<&'a mut Self> {
         if conn.sockmap.is_none() {
             let cookie = tcp::cookie(&conn.stream)?;
-            let kernel = Arc::clone(kernel);
-            conn.sockmap = Some(Box::new(Self { kernel, cookie, source: None, target: None }));
+            let object = Arc::clone(object);
+            conn.sockmap = Some(Box::new(Self { object, cookie, source: None, target: None }));
         }
         Ok(conn.sockmap.as_mut().expect("just set"))
     }
 
     /// Makes the connection a target, if it is not one. Returns its key.
-    pub(super) fn target(kernel: &Arc<Kernel>, conn: &mut Conn) -> Result<u64, Decline> {
-        let member = Self::of(kernel, conn).map_err(declined)?;
+    pub(super) fn target(object: &Arc<SockmapObject>, conn: &mut Conn) -> Result<u64, Decline> {
+        let member = Self::of(object, conn).map_err(declined)?;
         let cookie = member.cookie;
         if member.target.is_none() {
-            kernel.join_target(cookie, conn.stream.as_fd()).map_err(declined)?;
+            object.join_target(cookie, conn.stream.as_fd()).map_err(declined)?;
             let queued = tcp::queued_in_all(&conn.stream).map_err(declined)?;
             // May wrap: only the difference is used, likewise wrapping.
             let offset = queued.wrapping_sub(conn.stream.bytes_written());
@@ -84,16 +84,16 @@ impl Membership {
     /// socket's queue that is half read, which reading until nothing is left makes sure of. What
     /// arrives between that and the insertion waits in the queue until the kick.
     pub(super) fn source(
-        kernel: &Arc<Kernel>,
+        object: &Arc<SockmapObject>,
         conn: &mut Conn,
         worker: u32,
     ) -> Result<Direction, NoSource> {
-        let member = Self::of(kernel, conn).map_err(|error| NoSource::Declined(declined(error)))?;
+        let member = Self::of(object, conn).map_err(|error| NoSource::Declined(declined(error)))?;
         if let Some(source) = member.source {
-            return Ok(kernel.direction(source.direction));
+            return Ok(object.direction(source.direction));
         }
         read_rest(conn)?;
-        let direction = Self::join(kernel, conn, worker).map_err(NoSource::Declined)?;
+        let direction = Self::join(object, conn, worker).map_err(NoSource::Declined)?;
         tcp::kick(&conn.stream);
         Ok(direction)
     }
@@ -101,16 +101,16 @@ impl Membership {
     /// Puts the connection among the sources. The program does not look at what waits in its queue
     /// until something else happens to the socket.
     pub(super) fn join(
-        kernel: &Arc<Kernel>,
+        object: &Arc<SockmapObject>,
         conn: &mut Conn,
         worker: u32,
     ) -> Result<Direction, Decline> {
-        let cookie = Self::of(kernel, conn).map_err(declined)?.cookie;
-        let index = kernel.take_direction().ok_or(Decline::NoRoom)?;
-        let direction = kernel.direction(index);
+        let cookie = Self::of(object, conn).map_err(declined)?.cookie;
+        let index = object.take_direction().ok_or(Decline::NoRoom)?;
+        let direction = object.direction(index);
         direction.prepare(worker);
-        if let Err(error) = kernel.join_source(cookie, conn.stream.as_fd(), index) {
-            kernel.return_direction(index);
+        if let Err(error) = object.join_source(cookie, conn.stream.as_fd(), index) {
+            object.return_direction(index);
             return Err(declined(error));
         }
         let source = Source { direction: index, read: conn.stream.bytes_read() };
@@ -142,7 +142,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(source) = self.source {
-            self.kernel.leave_source(self.cookie, source.direction);
+            self.object.leave_source(self.cookie, source.direction);
         }
     }
 }

@@ -20,15 +20,17 @@ use tokio::time::{Instant, Sleep};
 
 pub use self::member::Membership;
 use self::member::NoSource;
+pub use super::outcome::{Decline, HandBack, SteerEnd, Steered};
 use super::{Steering, events::Events, tcp};
 use crate::{
-    kernel::{Body, Direction, Kernel, Report},
+    kernel::sockmap::{Body, Direction, Report, SockmapObject},
     net::{Conn, HangupWatch, Side, Watched},
 };
 
 /// Longest time between two looks at a direction: its event may have been lost because the queue was
 /// full, or the kernel may have failed to show the program a packet.
-const LOOK: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
+const STALL_CHECK_INTERVAL: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 /// How an engine steers.
 #[derive(Clone, Copy, Debug)]
@@ -53,99 +55,11 @@ pub struct Sockmap {
 }
 
 struct Inner {
-    kernel: Arc<Kernel>,
+    object: Arc<SockmapObject>,
     watch: HangupWatch,
     worker: u32,
     settings: Settings,
     events: Events,
-}
-
-/// What became of a steered body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steered {
-    /// Bytes that the kernel carried; already counted in both streams.
-    pub bytes: u64,
-    /// Whether the kernel released the in-flight counter; else it is still the caller's.
-    pub released: bool,
-    /// How it ended.
-    pub end: SteerEnd,
-}
-
-/// How the steering of one direction ended. In each case but `SourceBroken`, `TargetGone` and
-/// `Idle` the target has all bytes in its send queue and may be written, shut down or closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SteerEnd {
-    /// The body is complete.
-    Ended,
-    /// User space carries on from where `framing` stands now.
-    HandedBack(HandBack),
-    /// Nothing was steered, user space carries on. Bytes that had arrived meanwhile may be in the
-    /// source's `input`.
-    Declined(Decline),
-    /// The source closed its sending side before the end (or at it, when closing is the end).
-    SourceClosed,
-    /// The source's connection is broken.
-    SourceBroken,
-    /// The target's peer closed or reset its connection: close both.
-    TargetGone,
-    /// Nothing moved for the given time.
-    Idle,
-}
-
-/// Why the kernel gave a body back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HandBack {
-    /// A packet holds the end of the body and more.
-    Crossed,
-    /// The target reads too slowly: the kernel would have had to buffer without bound.
-    Backlog,
-    /// The target is no longer in the kernel's map.
-    NoTarget,
-    /// The framing is malformed; user space meets the same error.
-    Malformed,
-    /// A packet holds more chunks than the program may look at.
-    TooManyChunks,
-    /// The body is longer than it may be; user space finds that as well.
-    TooLong,
-    /// A packet of a body without a known length came out of order.
-    Hole,
-    /// The target has something to read, as when a server answers before it has the whole request.
-    TargetReadable,
-    /// The source's bytes came to its socket: their packets do not pass the engine's programs.
-    Bypassed,
-    /// What was sent to the target past its socket did not arrive.
-    Stalled,
-}
-
-/// Why a body was not steered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Decline {
-    /// More bytes had arrived before the hand-over: try again once they are forwarded.
-    Unread,
-    /// One of the sockets is no longer in the established state.
-    NotEstablished,
-    /// All directions are in use.
-    NoRoom,
-    /// A system call failed.
-    System,
-    /// One connection is IPv4, the other IPv6.
-    Family,
-    /// The two connections agreed on different options of TCP.
-    Options,
-    /// The target does not accept segments as long as the source may send.
-    Segments,
-    /// The target's window does not reach as far as what the source was promised: try again later.
-    Window,
-    /// The source has not acknowledged everything that was sent to it: try again later.
-    SendQueue,
-    /// One of the connections has had no packet in each direction since the engine knows it: try again
-    /// later.
-    Unknown,
-    /// Packets of one of the connections do not pass the engine's programs: they come or go by an
-    /// interface that has none, or another program takes them first.
-    Interface,
-    /// What was sent to the target past its socket did not arrive, not long ago.
-    Stalled,
 }
 
 /// Why a steering wait ended.
@@ -162,13 +76,13 @@ impl Sockmap {
     /// # Errors
     /// When the worker's queue of events cannot be made. `worker` must be this thread's own number.
     pub fn new(
-        kernel: Arc<Kernel>,
+        object: Arc<SockmapObject>,
         watch: HangupWatch,
         worker: u32,
         settings: Settings,
     ) -> io::Result<Self> {
-        let events = Events::new(kernel.open_events(worker)?);
-        Ok(Self { inner: Rc::new(Inner { kernel, watch, worker, settings, events }) })
+        let events = Events::new(object.open_events(worker)?);
+        Ok(Self { inner: Rc::new(Inner { object, watch, worker, settings, events }) })
     }
 
     /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
@@ -230,8 +144,8 @@ impl Sockmap {
     ) -> Result<HandedOver<'_>, SteerEnd> {
         debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
         let inner = &*self.inner;
-        let target = Membership::target(&inner.kernel, to).map_err(SteerEnd::Declined)?;
-        let direction = Membership::source(&inner.kernel, from, inner.worker).map_err(
+        let target = Membership::target(&inner.object, to).map_err(SteerEnd::Declined)?;
+        let direction = Membership::source(&inner.object, from, inner.worker).map_err(
             |reason| match reason {
                 NoSource::Declined(reason) => SteerEnd::Declined(reason),
                 NoSource::Broken => SteerEnd::SourceBroken,
@@ -293,7 +207,7 @@ impl HandedOver<'_> {
     /// Waits until the program stops, one of the connections hangs up, or nothing has moved for
     /// `idle`.
     async fn wait(&mut self, from: &Conn, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(LOOK)));
+        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(STALL_CHECK_INTERVAL)));
         std::future::poll_fn(|cx| {
             let ended = self.poll_ended(cx, to, watch_target);
             if ended.is_ready() { ended } else { self.poll_idle(cx, from, idle, timer.as_mut()) }
@@ -333,7 +247,7 @@ impl HandedOver<'_> {
             if quiet >= idle {
                 return Poll::Ready(Woken::Idle);
             }
-            if quiet >= LOOK {
+            if quiet >= STALL_CHECK_INTERVAL {
                 // Packets may wait for a program that was not told of them. This costs a system call
                 // where there are none.
                 tcp::kick(&from.stream);
@@ -341,7 +255,7 @@ impl HandedOver<'_> {
                     return Poll::Ready(Woken::Stopped);
                 }
             }
-            timer.as_mut().reset(Instant::now() + (idle - quiet).min(LOOK));
+            timer.as_mut().reset(Instant::now() + (idle - quiet).min(STALL_CHECK_INTERVAL));
         }
         Poll::Pending
     }
@@ -366,7 +280,7 @@ impl Drop for HandedOver<'_> {
             && !self.direction.take_ticket()
         {
             // The program has released a counter that the caller takes for its own.
-            self.inner.kernel.counter(slot).fetch_add(1, SeqCst);
+            self.inner.object.counter(slot).fetch_add(1, SeqCst);
         }
     }
 }

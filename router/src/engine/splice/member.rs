@@ -10,10 +10,10 @@ use std::{
 
 use router_ebpf::splice::layout::{Command, ask, flag};
 
-use super::WINDOW;
+use super::UNSPLICED_WINDOW;
 use crate::{
-    engine::sockmap::Decline,
-    kernel::splice::{Info, Programs},
+    engine::outcome::Decline,
+    kernel::splice::{Info, SpliceObject},
     net::Conn,
 };
 
@@ -21,16 +21,16 @@ use crate::{
 const HEADERS_V4: u32 = 40;
 const HEADERS_V6: u32 = 60;
 
-/// Round-trip times of clients whose requests may have to wait for [`WINDOW`], in microseconds. From farther
+/// Round-trip times of clients whose requests may have to wait for [`UNSPLICED_WINDOW`], in microseconds. From farther
 /// away it would be slow.
-const NEAR_US: u32 = 4_000;
+const NEAR_RTT_US: u32 = 4_000;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
 /// Once bytes were carried, it must be dropped after the connection's socket, as the order of
 /// [`Conn`]'s fields sees to.
 pub struct Member {
-    programs: Arc<Programs>,
+    programs: Arc<SpliceObject>,
     index: u32,
     peer: IpAddr,
     six: bool,
@@ -39,7 +39,7 @@ pub struct Member {
     broken: Rc<Cell<bool>>,
     /// Whether bytes were carried, which moved its numbers for good.
     moved: Cell<bool>,
-    /// Whether the socket announces no more than [`WINDOW`].
+    /// Whether the socket announces no more than [`UNSPLICED_WINDOW`].
     limited: Cell<bool>,
 }
 
@@ -52,15 +52,15 @@ impl std::fmt::Debug for Member {
 impl Member {
     /// Makes a connection known; `None` when there is no room, or the socket is gone.
     pub(super) fn new(
-        programs: &Arc<Programs>,
+        programs: &Arc<SpliceObject>,
         conn: &Conn,
         worker: u32,
         connected: bool,
     ) -> Option<Box<Self>> {
         let addresses = (conn.stream.local_addr().ok()?, conn.stream.peer_addr().ok()?);
         let info = Info::of(conn.stream.as_fd()).ok()?;
-        let limited = connected || info.rtt_us < NEAR_US;
-        let limit = if limited { WINDOW } else { 0 };
+        let limited = connected || info.rtt_us < NEAR_RTT_US;
+        let limit = if limited { UNSPLICED_WINDOW } else { 0 };
         let index = programs.register(addresses, &info, worker, connected, limit).ok()?;
         // Packets until now may have passed before the programs knew the connection.
         let info = Info::of(conn.stream.as_fd()).unwrap_or(info);
@@ -140,9 +140,9 @@ impl Member {
     /// Limits the windows that the socket announces, or no longer.
     pub(super) fn limit(&self, limited: bool) {
         if self.limited.replace(limited) != limited {
-            let length = if limited { u64::from(WINDOW) } else { 0 };
+            let length = if limited { u64::from(UNSPLICED_WINDOW) } else { 0 };
             let source = self.index;
-            let command = Command { what: ask::LIMIT, source, length, ..Programs::nothing() };
+            let command = Command { what: ask::LIMIT, source, length, ..SpliceObject::nothing() };
             let _ = self.programs.command(&command);
         }
     }

@@ -36,35 +36,35 @@ pub use self::member::Member;
 use super::{
     Steering,
     events::Events,
-    sockmap::{Decline, HandBack, SteerEnd, Steered},
+    outcome::{Decline, HandBack, SteerEnd, Steered},
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, Programs, SWEEP, acknowledge_now, probe, widen},
+    kernel::splice::{Entry, SWEEP_INTERVAL, SpliceObject, acknowledge_now, probe, widen},
     net::{Conn, HangupWatch, Side, Watched},
 };
 
-/// Longest time that a timer runs: more might not be told by a clock.
-const FAR: Duration = Duration::from_secs(24 * 3600);
+/// Longest time that a timer runs: longer timers overflow some clocks' arithmetic.
+const MAX_TIMER: Duration = Duration::from_secs(24 * 3600);
 /// How long the receiver may take to acknowledge anything of what was first forwarded. Longer than any
 /// path takes, and than two repetitions of what was lost.
-const SILENT: Duration = Duration::from_secs(1);
-/// How long a peer that was not reached so is sent to by its socket.
-const SHUN: Duration = Duration::from_secs(600);
+const FIRST_ACK_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a splice fails to reach a peer, its connections stay on sockets this long.
+const SPLICE_RETRY_BACKOFF: Duration = Duration::from_secs(600);
 /// How long the receiver may take to acknowledge the rest once the last byte was sent to it, and
 /// nothing moves.
-const QUIET: Duration = Duration::from_secs(30);
+const LAST_ACK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes that a peer may have under way to the gateway while its connection is not spliced. The
 /// other peer must be ready to take as much when a body is handed over, and most offer 64 KiB at first.
-const WINDOW: u32 = 48 * 1024;
-/// Most bytes of a segment, options included. Loopback takes 64 KiB, of which [`WINDOW`] does not hold one, and
+const UNSPLICED_WINDOW: u32 = 48 * 1024;
+/// Most bytes of a segment, options included. Loopback takes 64 KiB, of which [`UNSPLICED_WINDOW`] does not hold one, and
 /// a receiver acknowledges at once from two on. Four of these are one packet of loopback all the same.
-pub(crate) const SEGMENT: u32 = 16_012;
+pub(crate) const MAX_SEGMENT: u32 = 16_012;
 /// How many bytes the source may have under way to the receiver, if that takes them: so much its socket
 /// takes as well, should the carrying stop.
-const ROOM: u32 = 1 << 20;
+const SPLICED_WINDOW: u32 = 1 << 20;
 /// What a socket may have received that it has not acknowledged.
-const OWED: u32 = 128 * 1024;
+const MAX_UNACKNOWLEDGED: u32 = 128 * 1024;
 
 /// How the engine steers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,7 +80,7 @@ pub struct Splice {
 }
 
 struct Inner {
-    programs: Arc<Programs>,
+    programs: Arc<SpliceObject>,
     watch: HangupWatch,
     worker: u32,
     settings: Settings,
@@ -125,7 +125,7 @@ impl Splice {
     /// # Errors
     /// When the worker's queue of events cannot be made. `worker` must be this thread's own number.
     pub fn new(
-        programs: Arc<Programs>,
+        programs: Arc<SpliceObject>,
         watch: HangupWatch,
         worker: u32,
         settings: Settings,
@@ -151,7 +151,7 @@ impl Splice {
     pub async fn drive(self) -> io::Result<()> {
         let sweeping = async {
             let mut seen = HashMap::new();
-            let mut sweeps = tokio::time::interval(SWEEP);
+            let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
             sweeps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 sweeps.tick().await;
@@ -201,7 +201,7 @@ impl Splice {
                         "splicing its packets no more: it is gone, or a port"
                     );
                 }
-                for (interface, why) in changes.left_out {
+                for (interface, why) in changes.skipped {
                     tracing::warn!(interface, why, "packets of this interface are not spliced");
                 }
                 log_drivers(changes.drivers);
@@ -327,7 +327,7 @@ impl Splice {
             most: most.min(i64::MAX as u64),
             ticket: release.map_or(0, |slot| u64::from(slot) + 1),
             framing: *framing,
-            ..Programs::nothing()
+            ..SpliceObject::nothing()
         };
         let mut answer = inner.programs.command(&command);
         if let Ok(answer::WINDOW) = answer {
@@ -344,8 +344,10 @@ impl Splice {
             Ok(_) | Err(_) => return Err(Decline::System),
         }
         // No packets come to the socket from now on.
-        if command.length > u64::from(WINDOW) && widen(from.stream.as_fd(), ROOM + OWED).is_ok() {
-            let length = source.most_announced().min(u64::from(ROOM));
+        if command.length > u64::from(UNSPLICED_WINDOW)
+            && widen(from.stream.as_fd(), SPLICED_WINDOW + MAX_UNACKNOWLEDGED).is_ok()
+        {
+            let length = source.most_announced().min(u64::from(SPLICED_WINDOW));
             let command = Command { what: ask::WIDEN, length, ..command };
             let _ = inner.programs.command(&command);
         }
@@ -375,7 +377,7 @@ impl Inner {
         if shunned.is_empty() {
             return false;
         }
-        shunned.retain(|_, since| since.elapsed() < SHUN);
+        shunned.retain(|_, since| since.elapsed() < SPLICE_RETRY_BACKOFF);
         shunned.contains_key(&peer)
     }
 
@@ -434,7 +436,7 @@ impl Pair<'_> {
     /// Waits until everything is acknowledged, one of the connections hangs up, or nothing has moved
     /// for `idle`.
     async fn wait(&mut self, from: &Conn, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(SILENT)));
+        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(FIRST_ACK_TIMEOUT)));
         let ends = (from, to);
         std::future::poll_fn(|cx| self.poll(cx, ends, idle, watch_target, timer.as_mut())).await
     }
@@ -452,7 +454,7 @@ impl Pair<'_> {
         let now = Instant::now();
         let since = self.unheard.get().unwrap_or(now);
         self.unheard.set(Some(since));
-        if now - since >= SILENT {
+        if now - since >= FIRST_ACK_TIMEOUT {
             let retract = Command { what: ask::RETRACT, ..self.command };
             if self.inner.programs.command(&retract).is_ok() && self.entry.mode() == mode::PASS {
                 self.asked.set(Some(Asked::Retract));
@@ -516,8 +518,8 @@ impl Pair<'_> {
         let live = self.entry.mode() == mode::LIVE;
         let limit = match (live, self.orphaned.get()) {
             (true, _) => idle,
-            (false, false) => idle.min(QUIET),
-            (false, true) => idle.min(SILENT),
+            (false, false) => idle.min(LAST_ACK_TIMEOUT),
+            (false, true) => idle.min(FIRST_ACK_TIMEOUT),
         };
         if !live && timer.deadline() > Instant::now() + limit {
             timer.as_mut().reset(Instant::now() + limit);
@@ -533,7 +535,7 @@ impl Pair<'_> {
             if self.entry.mode() == mode::PASS {
                 return Poll::Ready(Woken::Quiet);
             }
-            let look = if looks { SILENT } else { FAR };
+            let look = if looks { FIRST_ACK_TIMEOUT } else { MAX_TIMER };
             timer.as_mut().reset(Instant::now() + (limit - still).min(look));
         }
         Poll::Pending

@@ -21,15 +21,15 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The programs, for one test alone; or why it is skipped. In CI nothing may be skipped.
-fn programs() -> Option<Arc<Programs>> {
-    loaded(Programs::load(&options()))
+fn programs() -> Option<Arc<SpliceObject>> {
+    loaded(SpliceObject::load(&options()))
 }
 
 fn options() -> Options {
     Options { connections: 64, counters: 64, ..Options::default() }
 }
 
-fn loaded(result: Result<Arc<Programs>, LoadError>) -> Option<Arc<Programs>> {
+fn loaded(result: Result<Arc<SpliceObject>, LoadError>) -> Option<Arc<SpliceObject>> {
     match result {
         Ok(programs) => Some(programs),
         Err(error) => {
@@ -46,7 +46,10 @@ fn with_engine<F: Future<Output = ()>>(test: impl FnOnce(Splice) -> F) {
     with_programs(programs, test);
 }
 
-fn with_programs<F: Future<Output = ()>>(programs: Arc<Programs>, test: impl FnOnce(Splice) -> F) {
+fn with_programs<F: Future<Output = ()>>(
+    programs: Arc<SpliceObject>,
+    test: impl FnOnce(Splice) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async move {
         let watch = HangupWatch::new().unwrap();
@@ -76,7 +79,7 @@ impl Pairs {
 
     /// Not known to the programs.
     async fn unknown() -> Self {
-        let listener = socket::listen("127.0.0.1:0".parse().unwrap(), Some(SEGMENT)).unwrap();
+        let listener = socket::listen("127.0.0.1:0".parse().unwrap(), Some(MAX_SEGMENT)).unwrap();
         let address = listener.local_addr().unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
         let client = TcpStream::connect(address).await.unwrap();
@@ -85,7 +88,7 @@ impl Pairs {
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let b = Conn::new(socket::connect(&[address], IDLE, Some(SEGMENT)).await.unwrap());
+        let b = Conn::new(socket::connect(&[address], IDLE, Some(MAX_SEGMENT)).await.unwrap());
         let (instance, _) = listener.accept().await.unwrap();
         client.set_nodelay(true).unwrap();
         instance.set_nodelay(true).unwrap();
@@ -194,7 +197,7 @@ fn many_bodies_both_ways_on_the_same_connections() {
 /// it: what is read here instead of how it uses ECN is a number that can be set.
 #[test]
 fn accurate_ecn_on_either_side_is_left_to_another_engine() {
-    let Some(programs) = loaded(Programs::load_with(&options(), "keepalive_probes")) else {
+    let Some(programs) = loaded(SpliceObject::load_with(&options(), "keepalive_probes")) else {
         return;
     };
     with_programs(programs, |engine| async move {
@@ -428,13 +431,13 @@ fn more_than_the_window_is_under_way() {
         let programs = engine.inner.programs.clone();
         let [receiver, source] = [&a, &b].map(|conn| conn.splice.as_ref().unwrap().index());
         for index in [receiver, source] {
-            assert!(2 * programs.entry(index).mss() <= WINDOW);
+            assert!(2 * programs.entry(index).mss() <= UNSPLICED_WINDOW);
         }
         let body = pattern(11, 1 << 20);
         let mut framing = Framing::length(body.len() as u64);
         let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
         let receive = async {
-            while programs.entry(source).forwarded() <= u64::from(WINDOW) {
+            while programs.entry(source).forwarded() <= u64::from(UNSPLICED_WINDOW) {
                 tokio::task::yield_now().await;
             }
             let mut got = vec![0; body.len()];

@@ -159,7 +159,7 @@ impl Guard {
                 error,
             });
         }
-        let map = self.loaded.ebpf.map("GUARD_NEXT").and_then(super::map_fd);
+        let map = self.loaded.ebpf.map("GUARD_NEXT").and_then(super::load::map_fd);
         let map = map.ok_or(GuardError::WrongObject("GUARD_NEXT"))?;
         let program = next.as_raw_fd() as u32;
         super::sys::update(&map, &0u32, &program, super::sys::Update::Any).map_err(GuardError::Next)

@@ -12,7 +12,7 @@ use std::{
 use router_ebpf::{
     framing::Framing,
     splice::{
-        layout::{Conn, Flow, role},
+        layout::{ConnEntry, Flow, role},
         state::{Pair, Socket, word},
     },
 };
@@ -22,12 +22,12 @@ use super::Info;
 /// An element in mapped memory. Everything is written by the programs, but for what
 /// [`Entry::prepare`] fills in.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry(NonNull<Conn>);
+pub(crate) struct Entry(NonNull<ConnEntry>);
 
 impl Entry {
     /// # Safety
     /// The element must stay mapped while the value is used.
-    pub(super) unsafe fn new(element: NonNull<Conn>) -> Self {
+    pub(super) unsafe fn new(element: NonNull<ConnEntry>) -> Self {
         Self(element)
     }
 
@@ -65,10 +65,10 @@ impl Entry {
             limit,
             ..Socket::default()
         };
-        let generation = self.u32(offset_of!(Conn, generation));
+        let generation = self.u32(offset_of!(ConnEntry, generation));
         // SAFETY: no program can find the element.
         unsafe {
-            at.write(Conn {
+            at.write(ConnEntry {
                 lock: 0,
                 pair_lock: 0,
                 ticket: AtomicU64::new(0),
@@ -101,54 +101,54 @@ impl Entry {
         unsafe { (*self.0.as_ptr()).flow }
     }
 
-    /// See [`Conn::flags`].
+    /// See [`ConnEntry::flags`].
     pub(crate) fn flags(&self) -> u32 {
-        self.u32(offset_of!(Conn, flags))
+        self.u32(offset_of!(ConnEntry, flags))
     }
 
-    /// See [`Conn::base_rx`] and [`Conn::base_tx`].
+    /// See [`ConnEntry::base_rx`] and [`ConnEntry::base_tx`].
     pub(crate) fn bases(&self) -> (u32, u32) {
-        (self.u32(offset_of!(Conn, base_rx)), self.u32(offset_of!(Conn, base_tx)))
+        (self.u32(offset_of!(ConnEntry, base_rx)), self.u32(offset_of!(ConnEntry, base_tx)))
     }
 
-    /// See [`Conn::oif`].
+    /// See [`ConnEntry::oif`].
     pub(crate) fn interface(&self) -> u32 {
-        self.u32(offset_of!(Conn, oif))
+        self.u32(offset_of!(ConnEntry, oif))
     }
 
-    /// See [`Conn::mss`].
+    /// See [`ConnEntry::mss`].
     pub(crate) fn mss(&self) -> u32 {
-        self.u32(offset_of!(Conn, mss))
+        self.u32(offset_of!(ConnEntry, mss))
     }
 
-    /// See [`Conn::generation`].
+    /// See [`ConnEntry::generation`].
     pub(crate) fn generation(&self) -> u32 {
-        self.u32(offset_of!(Conn, generation))
+        self.u32(offset_of!(ConnEntry, generation))
     }
 
-    /// See [`Conn::stop`].
+    /// See [`ConnEntry::stop`].
     pub(crate) fn stop(&self) -> u32 {
-        self.u32(offset_of!(Conn, stop))
+        self.u32(offset_of!(ConnEntry, stop))
     }
 
-    /// See [`Conn::last_ns`].
+    /// See [`ConnEntry::last_ns`].
     pub(crate) fn last_ns(&self) -> u64 {
-        self.u64(offset_of!(Conn, last_ns))
+        self.u64(offset_of!(ConnEntry, last_ns))
     }
 
     /// The mode of the pair, one of [`mode`](router_ebpf::splice::state::mode).
     pub(crate) fn mode(&self) -> u64 {
-        word::mode(self.u64(offset_of!(Conn, pair.word)))
+        word::mode(self.u64(offset_of!(ConnEntry, pair.word)))
     }
 
     /// Bytes that the receiver has acknowledged.
     pub(crate) fn acked(&self) -> u64 {
-        self.u64(offset_of!(Conn, pair.splice.acked))
+        self.u64(offset_of!(ConnEntry, pair.splice.acked))
     }
 
     /// Bytes forwarded.
     pub(crate) fn forwarded(&self) -> u64 {
-        self.u64(offset_of!(Conn, pair.splice.forwarded))
+        self.u64(offset_of!(ConnEntry, pair.splice.forwarded))
     }
 
     /// Where the body stands behind them, if it is followed; for a pair that is no longer live.

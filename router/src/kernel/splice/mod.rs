@@ -1,12 +1,12 @@
 //! The splice engine's programs: loading them, putting them on interfaces, and the memory shared with
 //! them. See docs/splice.md.
 
+mod attachments;
+mod clsact;
 mod entry;
-mod filters;
 mod interfaces;
 mod netdev;
 mod netlink;
-mod places;
 mod socket;
 mod xdp;
 
@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
     time::{Duration, Instant},
@@ -22,41 +22,42 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Map, MapData, RingBuf},
+    maps::{MapData, RingBuf},
     programs::{ProgramError, SchedClassifier},
 };
 use router_ebpf::{
-    layout::{InFlight, MAX_WORKERS},
+    layout::InFlight,
     splice::layout::{self, Command, Flow, ask, flag},
 };
 
+pub use self::{attachments::Attachment, xdp::Drivers};
+use self::{
+    attachments::{Attachments, Changes},
+    xdp::Xdp,
+};
 pub(crate) use self::{
     entry::Entry,
     interfaces::News,
     socket::{Info, acknowledge_now, probe, widen},
 };
-pub use self::{places::Way, xdp::Drivers};
-use self::{
-    places::{Changes, Places},
-    xdp::Xdp,
-};
 use super::{
-    LoadError, QUEUE,
+    LoadError,
     btf::Btf,
-    directions::Directions,
-    host, map_fd, object, refused_load,
+    events, host,
+    index_pool::IndexPool,
+    load::{map_fd, refused_load, with_sources},
+    object,
     sys::{self, Mapping, Update},
-    with_sources,
 };
 
 /// How long the entry of a closed connection stays whose socket may still be there, in FIN_WAIT_2 and
 /// TIME_WAIT: 60 seconds each.
-const LINGER: Duration = Duration::from_secs(125);
+const MAX_CLOSED_ENTRY_AGE: Duration = Duration::from_secs(125);
 /// The same once the peer has closed as well: what is left is to answer when it repeats its FIN, which
 /// it would do several times in this time.
-const LINGER_BOTH: Duration = Duration::from_secs(8);
+const CLOSED_ENTRY_CHECK_INTERVAL: Duration = Duration::from_secs(8);
 /// Between two looks at the entries of closed connections.
-pub(crate) const SWEEP: Duration = Duration::from_secs(2);
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How much the programs may hold.
 #[derive(Clone, Debug)]
@@ -65,13 +66,13 @@ pub struct Options {
     pub connections: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
-    /// Where packets are forwarded before they become socket buffers, once [`Programs::start_xdp`] says so.
+    /// Where packets are forwarded before they become socket buffers, once [`SpliceObject::start_xdp`] says so.
     pub xdp: Drivers,
     /// Interfaces whose XDP program will be the guard's, which goes on with
-    /// [`Programs::xdp_program`].
+    /// [`SpliceObject::xdp_program`].
     pub guarded: Vec<String>,
-    /// How the programs get to interfaces, if not in the best way that the kernel has.
-    pub way: Option<Way>,
+    /// How the programs are attached to interfaces, if not in the best way that the kernel has.
+    pub attachment: Option<Attachment>,
 }
 
 impl Default for Options {
@@ -81,41 +82,41 @@ impl Default for Options {
             counters: 8_192,
             xdp: Drivers::None,
             guarded: Vec::new(),
-            way: None,
+            attachment: None,
         }
     }
 }
 
 /// The loaded programs and their maps, shared by all threads. Dropping it takes them off the
 /// interfaces.
-pub struct Programs {
+pub struct SpliceObject {
     flows: OwnedFd,
     events: OwnedFd,
     command: OwnedFd,
-    conns: Mapping<layout::Conn>,
+    conns: Mapping<layout::ConnEntry>,
     in_flight: Mapping<InFlight>,
     counters: u32,
-    used: Directions,
+    used: IndexPool,
     /// Entries of closed connections, by when they are looked at again.
     closed: Mutex<Closed>,
     /// The program in drivers, if it is wanted and the kernel takes it.
     xdp: Option<Result<Xdp, String>>,
-    places: Places,
+    attachments: Attachments,
 }
 
-/// See [`Programs::closed`]: by time and index, the flow and when it ends at the latest.
+/// See [`SpliceObject::closed`]: by time and index, the flow and when it ends at the latest.
 type Closed = BTreeMap<(Instant, u32), (Flow, Instant)>;
 
-impl std::fmt::Debug for Programs {
+impl std::fmt::Debug for SpliceObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Programs")
+        f.debug_struct("SpliceObject")
             .field("in_use", &self.used.in_use())
             .field("attached", &self.attached())
             .finish_non_exhaustive()
     }
 }
 
-impl Programs {
+impl SpliceObject {
     /// Loads the programs and puts them on the interfaces of the calling thread's network namespace.
     ///
     /// # Errors
@@ -124,7 +125,7 @@ impl Programs {
         Self::load_with(options, ECN)
     }
 
-    /// As [`Programs::load`], with another member of `tcp_sock` that says whether ECN is accurate.
+    /// As [`SpliceObject::load`], with another member of `tcp_sock` that says whether ECN is accurate.
     pub(crate) fn load_with(options: &Options, ecn: &str) -> Result<Arc<Self>, LoadError> {
         let object = object::object().ok_or(LoadError::NotBuilt)?;
         let missing = host::missing_capabilities();
@@ -142,14 +143,14 @@ impl Programs {
             .override_global("SND_WND_OFFSET", &snd_wnd, true)
             .override_global("MSS_CLAMP_OFFSET", &mss_clamp, true)
             .override_global("XDP", &u32::from(options.xdp.any()), true)
-            .override_global("EARLY_OFFSET", &early, true)
+            .override_global("OUT_OF_ORDER_OFFSET", &early, true)
             .override_global("ECN_FLAGS_OFFSET", &ecn_flags, true)
             .load(object)
             .map_err(|error| refused_load(&error))?;
         for name in [
             "atalho_splice_ingress",
             "atalho_splice_egress",
-            "atalho_splice_report",
+            "atalho_splice_icmp_error",
             "atalho_splice_command",
         ] {
             let program = classifier(&mut ebpf, name)?;
@@ -157,7 +158,7 @@ impl Programs {
         }
         let xdp = options.xdp;
         let xdp = xdp.any().then(|| Xdp::load(&mut ebpf, xdp, &options.guarded));
-        let command = places::program(&mut ebpf, "atalho_splice_command")
+        let command = attachments::program(&mut ebpf, "atalho_splice_command")
             .map_err(LoadError::refused("duplicating a program's descriptor"))?;
         let fd = |name: &'static str| -> Result<OwnedFd, LoadError> {
             let map = ebpf.map(name).and_then(map_fd).ok_or(LoadError::Refused {
@@ -168,14 +169,14 @@ impl Programs {
         };
         let (conns, in_flight) = (fd("CONNS")?, fd("IN_FLIGHT")?);
         let (flows, events) = (fd("FLOWS")?, fd("SPLICE_EVENTS")?);
-        let places = Places::take(ebpf, options.way)
+        let attachments = Attachments::attach(ebpf, options.attachment)
             .map_err(LoadError::refused("attaching the programs"))?;
-        if places.taken().is_empty() {
-            let left_out =
-                places.left_out().into_iter().map(|(name, why)| format!("{name}: {why}"));
+        if attachments.attached().is_empty() {
+            let skipped =
+                attachments.skipped().into_iter().map(|(name, why)| format!("{name}: {why}"));
             return Err(LoadError::Refused {
                 what: "attaching the programs",
-                error: left_out.collect::<Vec<_>>().join("; "),
+                error: skipped.collect::<Vec<_>>().join("; "),
             });
         }
 
@@ -191,10 +192,10 @@ impl Programs {
             conns,
             in_flight,
             counters: options.counters,
-            used: Directions::new(options.connections),
+            used: IndexPool::new(options.connections),
             closed: Mutex::default(),
             xdp,
-            places,
+            attachments,
         }))
     }
 
@@ -206,34 +207,34 @@ impl Programs {
 
     /// The interfaces that have the programs.
     pub fn attached(&self) -> Vec<String> {
-        self.places.taken()
+        self.attachments.attached()
     }
 
     /// Those that do not, and why.
     pub fn skipped(&self) -> Vec<(String, String)> {
-        self.places.left_out()
+        self.attachments.skipped()
     }
 
     /// The name of an interface that has the programs.
     pub(crate) fn name_of(&self, index: u32) -> Option<String> {
-        self.places.name_of(index)
+        self.attachments.name_of(index)
     }
 
     /// How the programs are attached.
-    pub fn way(&self) -> Way {
-        self.places.way()
+    pub fn attachment(&self) -> Attachment {
+        self.attachments.kind()
     }
 
-    /// Tells when interfaces come, change or go: see [`Programs::refresh`].
+    /// Tells when interfaces come, change or go: see [`SpliceObject::refresh`].
     pub(crate) fn news(&self) -> io::Result<News> {
         News::open()
     }
 
     /// Puts the programs on interfaces that have come.
     pub(crate) fn refresh(&self) -> io::Result<Changes> {
-        let mut changes = self.places.refresh()?;
+        let mut changes = self.attachments.refresh()?;
         if let Some(xdp) = self.xdp() {
-            changes.drivers = xdp.refresh(&self.places.by_number());
+            changes.drivers = xdp.refresh(&self.attachments.by_number());
         }
         Ok(changes)
     }
@@ -257,7 +258,7 @@ impl Programs {
     /// Forwards packets in the drivers that were asked for, from now on. Returns the interfaces that do,
     /// and those that refuse, with why.
     pub fn start_xdp(&self) -> Vec<(String, Result<(), String>)> {
-        self.xdp().map(|xdp| xdp.start(&self.places.by_number())).unwrap_or_default()
+        self.xdp().map(|xdp| xdp.start(&self.attachments.by_number())).unwrap_or_default()
     }
 
     /// On how many interfaces that is done, and on how many it is refused.
@@ -267,7 +268,7 @@ impl Programs {
 
     /// What each interface that has a driver could do with XDP, and whether it could forward so.
     pub fn drivers(&self) -> Vec<(String, bool, String)> {
-        let interfaces = self.places.by_number().into_iter();
+        let interfaces = self.attachments.by_number().into_iter();
         let described = |(index, name): (u32, String)| {
             let (good, said) = xdp::describe(index, &name)?;
             Some((name, good, said))
@@ -313,14 +314,7 @@ impl Programs {
 
     /// Gives a worker thread its queue of events.
     pub(crate) fn open_events(&self, worker: u32) -> io::Result<RingBuf<MapData>> {
-        if worker as usize >= MAX_WORKERS {
-            let message = format!("at most {MAX_WORKERS} worker threads can steer");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        let ring = sys::create_ring(QUEUE)?;
-        sys::update(&self.events, &worker, &ring.as_raw_fd(), Update::Any)?;
-        let map = MapData::from_fd(ring).map_err(io::Error::other)?;
-        RingBuf::try_from(Map::RingBuf(map)).map_err(io::Error::other)
+        events::open(&self.events, worker)
     }
 
     /// What the programs know of a connection.
@@ -364,7 +358,10 @@ impl Programs {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if waits {
             let _ = self.command(&Command { what: ask::CLOSED, source: index, ..Self::nothing() });
-            closed.insert((now + LINGER_BOTH, index), (entry.flow(), now + LINGER));
+            closed.insert(
+                (now + CLOSED_ENTRY_CHECK_INTERVAL, index),
+                (entry.flow(), now + MAX_CLOSED_ENTRY_AGE),
+            );
         } else {
             self.remove(index, &entry.flow(), now);
         }
@@ -397,7 +394,7 @@ impl Programs {
             if self.entry(index).flags() & flag::FIN != 0 || end <= now {
                 self.remove(index, &flow, now);
             } else {
-                closed.insert((now + LINGER_BOTH, index), (flow, end));
+                closed.insert((now + CLOSED_ENTRY_CHECK_INTERVAL, index), (flow, end));
             }
         }
     }
@@ -493,11 +490,11 @@ mod tests {
 
     #[test]
     fn loads_and_attaches() {
-        for way in [None, Some(Way::Filters)] {
-            match Programs::load(&Options {
+        for attachment in [None, Some(Attachment::Clsact)] {
+            match SpliceObject::load(&Options {
                 connections: 64,
                 counters: 16,
-                way,
+                attachment,
                 ..Options::default()
             }) {
                 Ok(programs) => {

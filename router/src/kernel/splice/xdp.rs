@@ -21,16 +21,16 @@ use super::{
     netdev::{self, Netdev},
     sys::{self, Update},
 };
-use crate::kernel::{map_fd, with_sources};
+use crate::kernel::load::{map_fd, with_sources};
 
 /// Between two looks at what interfaces can do.
-const LOOK: Duration = Duration::from_secs(2);
+const FEATURE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 const PROGRAM: &str = "atalho_splice_xdp";
 
 /// Drivers on which forwarding so was measured to be better than by `tc`, whatever the traffic. Not so veth:
 /// see docs/splice.md. No network card has been measured.
-const MEASURED: [&str; 0] = [];
+const MEASURED_DRIVERS: [&str; 0] = [];
 
 /// Where packets are to be forwarded before they become socket buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Drivers {
     pub(super) const fn any(self) -> bool {
         match self {
             Self::None => false,
-            Self::Measured => !MEASURED.is_empty(),
+            Self::Measured => !MEASURED_DRIVERS.is_empty(),
             Self::All => true,
         }
     }
@@ -57,7 +57,7 @@ impl Drivers {
     fn contain(self, driver: &str) -> bool {
         match self {
             Self::None => false,
-            Self::Measured => MEASURED.contains(&driver),
+            Self::Measured => MEASURED_DRIVERS.contains(&driver),
             Self::All => true,
         }
     }
@@ -186,7 +186,7 @@ impl Xdp {
                 known.name.clone_from(name);
                 continue;
             }
-            let runs = self.put_on(index, name);
+            let runs = self.attach_to(index, name);
             match &runs {
                 Runs::Yes { .. } => news.push((name.clone(), Ok(()))),
                 Runs::Refused(why) => news.push((name.clone(), Err(why.clone()))),
@@ -201,7 +201,7 @@ impl Xdp {
         news
     }
 
-    fn put_on(&self, index: u32, name: &str) -> Runs {
+    fn attach_to(&self, index: u32, name: &str) -> Runs {
         // Loopback has none.
         let Ok(driver) = netdev::driver(name) else { return Runs::No };
         if !self.drivers.contain(&driver) {
@@ -251,7 +251,7 @@ impl Xdp {
         if state.next > now || !state.started {
             return;
         }
-        state.next = now + LOOK;
+        state.next = now + FEATURE_CHECK_INTERVAL;
         let State { netdev, interfaces, .. } = &mut *state;
         for (index, interface) in interfaces {
             let can = netdev.features(*index).is_ok_and(|features| features.takes_redirected());
@@ -283,7 +283,10 @@ pub(super) fn describe(index: u32, name: &str) -> Option<(bool, String)> {
         (false, true) => "takes frames only",
         (false, false) => "has no native XDP that forwards",
     };
-    let auto =
-        if MEASURED.contains(&&*driver) { "" } else { "; not measured: `auto` leaves it out" };
+    let auto = if MEASURED_DRIVERS.contains(&&*driver) {
+        ""
+    } else {
+        "; not measured: `auto` leaves it out"
+    };
     Some((good, format!("XDP ({driver}): {how}{auto}")))
 }

@@ -92,7 +92,7 @@ fn a_source_that_is_always_quicker_is_handed_over() {
 /// one right behind; every counter is released once.
 fn keep_alive(seed: u64, rounds: usize, settings: Settings) {
     with_engine(settings, |engine| async move {
-        let counter = engine.inner.kernel.counter(seed as u32 % 64);
+        let counter = engine.inner.object.counter(seed as u32 % 64);
         let mut rng = fastrand::Rng::with_seed(seed);
         let (mut from, mut source) = connection().await;
         let (mut to, mut target) = connection().await;

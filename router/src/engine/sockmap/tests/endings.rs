@@ -299,7 +299,7 @@ fn packets_that_the_program_was_not_told_of_are_found() {
         // loses a wake-up.
         std::future::poll_fn(|cx| from.stream.poll_readable(cx)).await.unwrap();
         let inner = &engine.inner;
-        Membership::join(&inner.kernel, &mut from, inner.worker).unwrap();
+        Membership::join(&inner.object, &mut from, inner.worker).unwrap();
         let mut framing = Framing::length(body.len() as u64);
         let reader = tokio::task::spawn_local(async move {
             let mut got = vec![0; body.len()];
@@ -399,12 +399,12 @@ fn malformed_chunks_come_back_as_they_were() {
 #[test]
 fn a_dropped_steering_gives_the_counter_back_to_its_holder() {
     with_engine(Settings::default(), |engine| async move {
-        let kernel = Arc::clone(&engine.inner.kernel);
-        let before = kernel.sources_in_use();
+        let object = Arc::clone(&engine.inner.object);
+        let before = object.sources_in_use();
         for ended in [false, true] {
             let (mut from, mut source) = connection().await;
             let (mut to, mut target) = connection().await;
-            let counter = kernel.counter(63);
+            let counter = object.counter(63);
             counter.fetch_add(1, SeqCst);
             let mut framing = Framing::length(4);
             {

@@ -23,7 +23,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    kernel::Options,
+    kernel::sockmap::Options,
     net::{Conn, Stream},
 };
 
@@ -32,13 +32,13 @@ const IDLE: Duration = Duration::from_secs(300);
 
 /// The programs, loaded once for all tests; or why the tests are skipped. In CI nothing may be
 /// skipped.
-fn kernel() -> Option<Arc<Kernel>> {
-    static KERNEL: OnceLock<Result<Arc<Kernel>, String>> = OnceLock::new();
-    let loaded = KERNEL.get_or_init(|| {
-        Kernel::load(&Options { directions: 4096, counters: 64 }).map_err(|e| e.to_string())
+fn object() -> Option<Arc<SockmapObject>> {
+    static OBJECT: OnceLock<Result<Arc<SockmapObject>, String>> = OnceLock::new();
+    let loaded = OBJECT.get_or_init(|| {
+        SockmapObject::load(&Options { directions: 4096, counters: 64 }).map_err(|e| e.to_string())
     });
     match loaded {
-        Ok(kernel) => Some(Arc::clone(kernel)),
+        Ok(object) => Some(Arc::clone(object)),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
             println!("skipped: {error}");
@@ -50,12 +50,12 @@ fn kernel() -> Option<Arc<Kernel>> {
 /// Runs a test with an engine of its own.
 fn with_engine<F: Future<Output = ()>>(settings: Settings, test: impl FnOnce(Sockmap) -> F) {
     static WORKER: AtomicU32 = AtomicU32::new(0);
-    let Some(kernel) = kernel() else { return };
+    let Some(object) = object() else { return };
     let worker = WORKER.fetch_add(1, SeqCst);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async move {
         let watch = HangupWatch::new().unwrap();
-        let engine = Sockmap::new(kernel, watch.clone(), worker, settings).unwrap();
+        let engine = Sockmap::new(object, watch.clone(), worker, settings).unwrap();
         tokio::task::spawn_local(watch.drive());
         tokio::task::spawn_local(engine.clone().drive());
         tokio::time::timeout(Duration::from_secs(120), test(engine)).await.expect("a test hangs");

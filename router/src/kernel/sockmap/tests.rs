@@ -1,9 +1,9 @@
 use super::*;
 
 /// Loads the programs, or says why the test is skipped. In CI nothing may be skipped.
-fn kernel() -> Option<Arc<Kernel>> {
-    match Kernel::load(&Options { directions: 64, counters: 16 }) {
-        Ok(kernel) => Some(kernel),
+fn object() -> Option<Arc<SockmapObject>> {
+    match SockmapObject::load(&Options { directions: 64, counters: 16 }) {
+        Ok(object) => Some(object),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "{error}");
             println!("skipped: {error}");
@@ -14,8 +14,8 @@ fn kernel() -> Option<Arc<Kernel>> {
 
 #[test]
 fn loads_and_unloads() {
-    let Some(kernel) = kernel() else { return };
-    assert_eq!(kernel.sources_in_use(), 0);
-    let (_, stride, count) = kernel.counters();
+    let Some(object) = object() else { return };
+    assert_eq!(object.sources_in_use(), 0);
+    let (_, stride, count) = object.counters();
     assert_eq!((stride, count), (64, 16));
 }

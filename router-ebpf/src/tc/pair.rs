@@ -2,16 +2,21 @@
 
 use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
 use router_ebpf::splice::{
-    layout::{Conn, Event, flag, stop},
+    layout::{ConnEntry, Event, flag, stop},
+    packet::flag as tcp,
     seq,
     state::{Pair, mode, word},
-    translate::{self, Plan, Side, event, flag as tcp},
+    translate,
+    verdict::{Plan, Side, event},
 };
 
 use super::{
-    EARLY_OFFSET, ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, body, now,
-    packet::{Work, plan},
-    wait,
+    body,
+    maps::{
+        ECN_FLAGS_OFFSET, MSS_CLAMP_OFFSET, OUT_OF_ORDER_OFFSET, SND_WND_OFFSET, SPLICE_EVENTS, now,
+    },
+    reorder,
+    work::{Work, plan},
 };
 use crate::{atomic, verdict};
 
@@ -23,7 +28,7 @@ const ACCURATE: u8 = 1 << 4;
 /// # Safety
 /// The entry's lock must be held.
 #[inline(always)]
-pub(super) unsafe fn arrives_at_rest(work: *mut Work, entry: *mut Conn) {
+pub(super) unsafe fn arrives_at_rest(work: *mut Work, entry: *mut ConnEntry) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let (w, entry) = (&mut *work, &mut *entry);
@@ -50,7 +55,7 @@ pub(super) unsafe fn arrives_at_rest(work: *mut Work, entry: *mut Conn) {
 /// # Safety
 /// The entry's lock must be held.
 #[inline(always)]
-pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut Conn) {
+pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut ConnEntry) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let (w, entry) = (&mut *work, &mut *entry);
@@ -77,7 +82,7 @@ pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut Conn) {
 /// # Safety
 /// The entry's lock must be held.
 #[inline(always)]
-pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Conn) {
+pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut ConnEntry) {
     // SAFETY: as the caller promises; the work is this CPU's alone. The helpers take what the context
     // and each other give, checked for null.
     unsafe {
@@ -118,7 +123,7 @@ pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Con
         // What came out of order before the programs knew the connection would be taken for other bytes once
         // those before it have been carried past the socket.
         let mut early = 0u64;
-        let from = tcp.wrapping_add(EARLY_OFFSET.load() as usize);
+        let from = tcp.wrapping_add(OUT_OF_ORDER_OFFSET.load() as usize);
         if raw::bpf_probe_read_kernel((&raw mut early).cast(), 8, from.cast()) != 0 {
             return;
         }
@@ -163,13 +168,13 @@ pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Con
 /// # Safety
 /// The locks of the entry and its pair must be held.
 #[inline(always)]
-pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *mut Conn) {
+pub(super) unsafe fn from_source(skb: *mut __sk_buff, work: *mut Work, source: *mut ConnEntry) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let mut events = 0;
         if (*work).packet.len > 0 && (*source).pair.mode() == mode::LIVE {
             let reason = body::follow(skb, work, source);
-            if reason == stop::HOLE && wait::may(work, &(*source).pair.splice) {
+            if reason == stop::HOLE && reorder::may_wait(work, &(*source).pair.splice) {
                 (*work).plan = plan::WAIT;
                 return;
             }
@@ -209,7 +214,7 @@ fn decide_receiver(work: *mut Work, pair: *mut Pair) -> u32 {
 /// # Safety
 /// The locks of the entry and its pair must be held.
 #[inline(always)]
-pub(super) unsafe fn from_receiver(work: *mut Work, source: *mut Conn) {
+pub(super) unsafe fn from_receiver(work: *mut Work, source: *mut ConnEntry) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         decide_receiver(work, &raw mut (*source).pair);
@@ -236,7 +241,7 @@ fn take_outcome(w: &mut Work) -> u8 {
 /// # Safety
 /// The entry's lock must be held.
 #[inline(always)]
-pub(super) unsafe fn note_passed(work: *mut Work, entry: *mut Conn) {
+pub(super) unsafe fn note_passed(work: *mut Work, entry: *mut ConnEntry) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let packet = &(*work).packet;
@@ -252,7 +257,7 @@ pub(super) unsafe fn note_passed(work: *mut Work, entry: *mut Conn) {
 /// # Safety
 /// The locks of the entry and its pair must be held.
 #[inline(always)]
-pub(super) unsafe fn leaves(work: *mut Work, source: *mut Conn, side: Side) {
+pub(super) unsafe fn leaves(work: *mut Work, source: *mut ConnEntry, side: Side) {
     // SAFETY: as the caller promises; the work is this CPU's alone.
     unsafe {
         let receiver = u32::from(matches!(side, Side::Receiver));
@@ -293,7 +298,7 @@ pub(super) fn halt(pair: &mut Pair) -> u8 {
 /// # Safety
 /// The pair's lock must be held.
 #[inline(always)]
-unsafe fn settle(source: *mut Conn, events: u8) {
+unsafe fn settle(source: *mut ConnEntry, events: u8) {
     // SAFETY: as the caller promises.
     unsafe {
         let source = &mut *source;
@@ -309,7 +314,7 @@ unsafe fn settle(source: *mut Conn, events: u8) {
 
 /// Releases the in-flight counter, unless user space has taken the ticket back.
 #[inline(always)]
-pub(super) fn release(source: &mut Conn) {
+pub(super) fn release(source: &mut ConnEntry) {
     // SAFETY: a word of the map's value that is swapped alone.
     let ticket = unsafe { atomic::swap(source.ticket.as_ptr(), 0) };
     if ticket != 0 {
@@ -319,7 +324,7 @@ pub(super) fn release(source: &mut Conn) {
 
 /// Tells user space.
 #[inline(always)]
-fn report(source: &Conn, events: u8) {
+fn report(source: &ConnEntry, events: u8) {
     let event = Event {
         source: source.index,
         generation: source.generation,

@@ -1,7 +1,7 @@
 //! The usual packet: IPv4 without options, or IPv6 without extensions, and TCP with timestamps and no other
 //! option, or none at all, with all headers at hand.
 //!
-//! It is read and changed where it is. Any other goes by the helpers' copies: see [`packet`](super::packet).
+//! It is read and changed where it is. Any other goes by the helpers' copies: see [`slow_path`](super::slow_path).
 
 use core::arch::asm;
 
@@ -9,20 +9,10 @@ use aya_ebpf::{
     bindings::{__sk_buff, BPF_F_PSEUDO_HDR},
     helpers::generated as raw,
 };
-use router_ebpf::splice::{layout::Flow, timestamps::Timestamps, translate::Packet};
+use router_ebpf::splice::{layout::Flow, packet::Packet, timestamps::Timestamps};
 
-use super::packet::Work;
+use super::work::{Work, kind};
 use crate::headers::{CHECKSUM, ETHERNET, FIXED, FRAGMENT, IPV4, IPV6, MAPPED, TCP, fold};
-
-/// What a packet is.
-pub(super) mod kind {
-    /// Not usual, or not looked at.
-    pub(crate) const OTHER: u32 = 0;
-    /// Without options.
-    pub(crate) const PLAIN: u32 = 1;
-    /// With timestamps.
-    pub(crate) const STAMPED: u32 = 2;
-}
 
 /// Where TCP's header is.
 const V4: usize = 34;
@@ -74,7 +64,7 @@ pub(super) fn read(skb: *mut __sk_buff, work: *mut Work, arrives: bool) -> bool 
     // SAFETY: the work is this CPU's alone; what is read lies within what is at hand.
     unsafe {
         let w = &mut *work;
-        w.usual = kind::OTHER;
+        w.kind = kind::OTHER;
         if (*skb).vlan_present != 0 {
             return false;
         }
@@ -139,7 +129,7 @@ unsafe fn segment<const TCP_AT: usize>(
         let packet = &mut w.packet;
         match get!("u8", at, const { TCP_AT + 12 }) >> 4 {
             5 => {
-                w.usual = kind::PLAIN;
+                w.kind = kind::PLAIN;
                 w.header = FIXED;
                 packet.timestamps = None;
             }
@@ -148,7 +138,7 @@ unsafe fn segment<const TCP_AT: usize>(
                 if get!("u32", at, const { TCP_AT + 20 }) as u32 != STAMP {
                     return false;
                 }
-                w.usual = kind::STAMPED;
+                w.kind = kind::STAMPED;
                 w.header = STAMPED as u32;
                 packet.timestamps = Some(Timestamps {
                     value: (get!("u32", at, const { TCP_AT + 24 }) as u32).to_be(),
@@ -158,7 +148,7 @@ unsafe fn segment<const TCP_AT: usize>(
             _ => return false,
         }
         if length < w.header {
-            w.usual = kind::OTHER;
+            w.kind = kind::OTHER;
             return false;
         }
         packet.sack.count = 0;
@@ -224,7 +214,7 @@ unsafe fn write_at<const TCP_AT: usize>(
     unsafe {
         let mut header = Change(0);
         let at = if let (kind::STAMPED, Some(old), Some(new)) =
-            (w.usual, w.packet.timestamps, to.timestamps)
+            (w.kind, w.packet.timestamps, to.timestamps)
         {
             let Some(at) = bytes(skb, TCP_AT + STAMPED) else { return false };
             header.word(old.value.to_be(), new.value.to_be());

@@ -1,4 +1,4 @@
-//! Where the programs are: on interfaces, which come and go.
+//! Where the programs are attached: to interfaces, which come and go.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -17,19 +17,19 @@ use aya::{
 };
 
 use super::{
-    filters,
+    clsact,
     interfaces::{self, Interface},
     xdp,
 };
-use crate::kernel::{sys, with_sources};
+use crate::kernel::{load::with_sources, sys};
 
-/// How programs get to an interface.
+/// How programs are attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// By links that belong to the process (TCX, since Linux 6.6).
-    Links,
+pub enum Attachment {
+    /// By links of TCX, which belong to the process (since Linux 6.6).
+    Tcx,
     /// As filters of the `clsact` queueing discipline.
-    Filters,
+    Clsact,
 }
 
 /// The programs that are filters, and where they are attached.
@@ -39,29 +39,29 @@ const HOOKS: [(&str, TcAttachType, u16); 2] = [
     ("atalho_splice_egress_hook", TcAttachType::Egress, 1),
 ];
 
-/// Descriptors that are kept for the links of interfaces that come later: one interface needs two.
+/// Descriptors that are reserved for the links of interfaces that come later: one interface needs two.
 ///
 /// When a process is killed, its descriptors are closed from the highest to the lowest. Where the links
 /// have lower ones than the sockets, the resets of these still meet the programs.
-const KEPT: usize = 64;
+const RESERVED_DESCRIPTORS: usize = 64;
 
-/// The programs' places.
+/// The programs, and the interfaces that have them.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Attachments {
     ingress: OwnedFd,
     egress: OwnedFd,
-    way: Way,
+    kind: Attachment,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     /// By number: the interface's name, and what holds the programs there.
-    taken: BTreeMap<u32, (String, [Link; 2])>,
+    attached: BTreeMap<u32, (String, [Link; 2])>,
     /// The others, and why.
-    left_out: BTreeMap<u32, (String, String)>,
+    skipped: BTreeMap<u32, (String, String)>,
     /// Low descriptors that hold nothing.
-    kept: Vec<OwnedFd>,
+    reserved: Vec<OwnedFd>,
     /// Holds all programs and their maps; dropped after what needs them.
     ebpf: Ebpf,
 }
@@ -73,7 +73,7 @@ enum Link {
     Filter { _filter: SchedClassifierLink },
 }
 
-/// What [`Places::refresh`] found.
+/// What [`Attachments::refresh`] found.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Interfaces that have the programs since.
@@ -81,47 +81,48 @@ pub(crate) struct Changes {
     /// Those that had them, and are gone or have become ports.
     pub(crate) went: Vec<String>,
     /// Those that are left out since, and why.
-    pub(crate) left_out: Vec<(String, String)>,
+    pub(crate) skipped: Vec<(String, String)>,
     /// Those whose drivers forward since, or why they do not.
     pub(crate) drivers: xdp::News,
 }
 
-impl Places {
-    /// Puts the programs on the interfaces that there are: in the `way` asked for, or the best that the
+impl Attachments {
+    /// Puts the programs on the interfaces that there are: as `kind` says, or the best that the
     /// kernel has.
-    pub(super) fn take(mut ebpf: Ebpf, way: Option<Way>) -> io::Result<Self> {
+    pub(super) fn attach(mut ebpf: Ebpf, kind: Option<Attachment>) -> io::Result<Self> {
         let [ingress, egress] =
             ["atalho_splice_ingress", "atalho_splice_egress"].map(|name| program(&mut ebpf, name));
         let (ingress, egress) = (ingress?, egress?);
-        let way = match way {
-            Some(way) => way,
-            None if has_links(&ingress)? => Way::Links,
-            None => Way::Filters,
+        let kind = match kind {
+            Some(kind) => kind,
+            None if has_tcx(&ingress)? => Attachment::Tcx,
+            None => Attachment::Clsact,
         };
-        connect(&mut ebpf, 2, "atalho_splice_report")?;
-        if way == Way::Filters {
+        set_tail_call(&mut ebpf, 2, "atalho_splice_icmp_error")?;
+        if kind == Attachment::Clsact {
             // As long as this process is there.
-            connect(&mut ebpf, 0, "atalho_splice_ingress")?;
-            connect(&mut ebpf, 1, "atalho_splice_egress")?;
+            set_tail_call(&mut ebpf, 0, "atalho_splice_ingress")?;
+            set_tail_call(&mut ebpf, 1, "atalho_splice_egress")?;
             for (name, ..) in HOOKS {
                 let program = classifier(&mut ebpf, name)?;
                 program.load().map_err(|error| io::Error::other(with_sources(&error)))?;
             }
         }
-        let (taken, left_out, kept) = Default::default();
-        let state = Mutex::new(State { taken, left_out, kept, ebpf });
-        let places = Self { ingress, egress, way, state };
-        places.refresh()?;
-        if way == Way::Links {
-            let kept: io::Result<Vec<_>> = (0..KEPT).map(|_| places.ingress.try_clone()).collect();
-            places.state().kept = kept?;
+        let (attached, skipped, reserved) = Default::default();
+        let state = Mutex::new(State { attached, skipped, reserved, ebpf });
+        let attachments = Self { ingress, egress, kind, state };
+        attachments.refresh()?;
+        if kind == Attachment::Tcx {
+            let reserved: io::Result<Vec<_>> =
+                (0..RESERVED_DESCRIPTORS).map(|_| attachments.ingress.try_clone()).collect();
+            attachments.state().reserved = reserved?;
         }
-        Ok(places)
+        Ok(attachments)
     }
 
     /// How the programs are attached.
-    pub(super) fn way(&self) -> Way {
-        self.way
+    pub(super) fn kind(&self) -> Attachment {
+        self.kind
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -137,28 +138,28 @@ impl Places {
             None => true,
             Some(one) => one.is_port(&all),
         };
-        let went: Vec<u32> = state.taken.keys().copied().filter(gone).collect();
+        let went: Vec<u32> = state.attached.keys().copied().filter(gone).collect();
         for index in went {
-            if let Some((name, links)) = state.taken.remove(&index) {
+            if let Some((name, links)) = state.attached.remove(&index) {
                 changes.went.push(name);
                 for link in links {
-                    state.keep(link, &self.ingress);
+                    state.reserve(link, &self.ingress);
                 }
             }
         }
-        state.left_out.retain(|index, _| all.iter().any(|one| one.index == *index));
+        state.skipped.retain(|index, _| all.iter().any(|one| one.index == *index));
         for interface in &all {
-            if let Some((name, _)) = state.taken.get_mut(&interface.index) {
+            if let Some((name, _)) = state.attached.get_mut(&interface.index) {
                 name.clone_from(&interface.name);
                 continue;
             }
-            let shared = interface.shares_with(|index| state.taken.contains_key(&index));
+            let shared = interface.shares_with(|index| state.attached.contains_key(&index));
             let unfit = interface.unfit(&all).or(shared.then(|| "it shares packets".to_owned()));
             let why = match unfit {
                 Some(why) => why,
-                None => match self.put_on(interface, &mut state) {
+                None => match self.attach_to(interface, &mut state) {
                     Ok(()) => {
-                        state.left_out.remove(&interface.index);
+                        state.skipped.remove(&interface.index);
                         changes.came.push(interface.name.clone());
                         continue;
                     }
@@ -168,16 +169,16 @@ impl Places {
                 },
             };
             let said = (interface.name.clone(), why);
-            match state.left_out.entry(interface.index) {
+            match state.skipped.entry(interface.index) {
                 Entry::Occupied(mut known) => {
                     if *known.get() != said {
                         known.insert(said.clone());
-                        changes.left_out.push(said);
+                        changes.skipped.push(said);
                     }
                 }
                 Entry::Vacant(new) => {
                     new.insert(said.clone());
-                    changes.left_out.push(said);
+                    changes.skipped.push(said);
                 }
             }
         }
@@ -186,53 +187,53 @@ impl Places {
 
     /// At ingress behind what is there, at egress before it: ours is the nearest to the sockets, and the
     /// others see the numbers of the wire on both ways.
-    fn put_on(&self, interface: &Interface, state: &mut State) -> io::Result<()> {
-        let links = if self.way == Way::Links {
+    fn attach_to(&self, interface: &Interface, state: &mut State) -> io::Result<()> {
+        let links = if self.kind == Attachment::Tcx {
             let egress = sys::attach_tcx(&self.egress, interface.index, sys::Hook::EgressFirst)?;
             let ingress = sys::attach_tcx(&self.ingress, interface.index, sys::Hook::IngressLast)?;
-            [state.low(egress), state.low(ingress)]
+            [state.to_low_descriptor(egress), state.to_low_descriptor(ingress)]
         } else {
             // It may be there.
             let _ = tc::qdisc_add_clsact(&interface.name);
-            filters::remove_dead(interface.index)?;
+            clsact::remove_dead_hooks(interface.index)?;
             let [ingress, egress] = HOOKS;
             [state.filter(egress, interface)?, state.filter(ingress, interface)?]
         };
-        state.taken.insert(interface.index, (interface.name.clone(), links));
+        state.attached.insert(interface.index, (interface.name.clone(), links));
         Ok(())
     }
 
     /// The interfaces that have the programs.
-    pub(super) fn taken(&self) -> Vec<String> {
-        self.state().taken.values().map(|(name, _)| name.clone()).collect()
+    pub(super) fn attached(&self) -> Vec<String> {
+        self.state().attached.values().map(|(name, _)| name.clone()).collect()
     }
 
     /// The same, by number.
     pub(super) fn by_number(&self) -> BTreeMap<u32, String> {
-        self.state().taken.iter().map(|(index, (name, _))| (*index, name.clone())).collect()
+        self.state().attached.iter().map(|(index, (name, _))| (*index, name.clone())).collect()
     }
 
     /// The name of one of them.
     pub(super) fn name_of(&self, index: u32) -> Option<String> {
-        self.state().taken.get(&index).map(|(name, _)| name.clone())
+        self.state().attached.get(&index).map(|(name, _)| name.clone())
     }
 
     /// Those that do not, and why.
-    pub(super) fn left_out(&self) -> Vec<(String, String)> {
-        self.state().left_out.values().cloned().collect()
+    pub(super) fn skipped(&self) -> Vec<(String, String)> {
+        self.state().skipped.values().cloned().collect()
     }
 }
 
 impl State {
     /// Moves a descriptor to a low number, if there is one left.
-    fn low(&mut self, fd: OwnedFd) -> Link {
-        if let Some(kept) = self.kept.pop() {
-            // SAFETY: both are ours; what `kept` was is closed, and it names the link from then on.
-            let rc = unsafe { libc::dup3(fd.as_raw_fd(), kept.as_raw_fd(), libc::O_CLOEXEC) };
+    fn to_low_descriptor(&mut self, fd: OwnedFd) -> Link {
+        if let Some(reserved) = self.reserved.pop() {
+            // SAFETY: both are ours; what `reserved` was is closed, and it names the link from then on.
+            let rc = unsafe { libc::dup3(fd.as_raw_fd(), reserved.as_raw_fd(), libc::O_CLOEXEC) };
             if rc >= 0 {
-                return Link::Link(kept);
+                return Link::Link(reserved);
             }
-            self.kept.push(kept);
+            self.reserved.push(reserved);
         }
         Link::Link(fd)
     }
@@ -252,12 +253,12 @@ impl State {
     }
 
     /// Closes a link, and keeps its number.
-    fn keep(&mut self, link: Link, filler: &impl AsFd) {
+    fn reserve(&mut self, link: Link, filler: &impl AsFd) {
         let Link::Link(fd) = link else { return };
         // SAFETY: both are ours; what `fd` was is closed.
         let rc = unsafe { libc::dup3(filler.as_fd().as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
-        if rc >= 0 && self.kept.len() < KEPT {
-            self.kept.push(fd);
+        if rc >= 0 && self.reserved.len() < RESERVED_DESCRIPTORS {
+            self.reserved.push(fd);
         }
     }
 }
@@ -274,7 +275,7 @@ pub(super) fn program(ebpf: &mut Ebpf, name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Whether the kernel attaches programs to interfaces by links.
-fn has_links(program: &OwnedFd) -> io::Result<bool> {
+fn has_tcx(program: &OwnedFd) -> io::Result<bool> {
     /// Nobody's interface: a kernel that knows such links looks for it.
     const NONE: u32 = i32::MAX as u32;
     match sys::attach_tcx(program, NONE, sys::Hook::IngressLast) {
@@ -286,7 +287,7 @@ fn has_links(program: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Lets other programs call one by its number.
-fn connect(ebpf: &mut Ebpf, index: u32, name: &str) -> io::Result<()> {
+fn set_tail_call(ebpf: &mut Ebpf, index: u32, name: &str) -> io::Result<()> {
     let program = classifier(ebpf, name)?.fd().and_then(|fd| Ok(fd.try_clone()?));
     let program = program.map_err(io::Error::other)?;
     let hooks = ebpf.map_mut("HOOKS").ok_or(io::ErrorKind::NotFound)?;

@@ -6,8 +6,8 @@
 //! well: should a driver lose what XDP sends, the repetition still arrives.
 
 use super::{
+    packet::{Packet, flag},
     state::{Pair, UNKNOWN, mode},
-    translate::{Packet, flag},
 };
 
 /// Not in the middle of a stream.
@@ -54,7 +54,8 @@ mod tests {
         splice::{
             seq,
             state::Socket,
-            translate::{Action, ingress_from_receiver, ingress_from_source},
+            translate::{ingress_from_receiver, ingress_from_source},
+            verdict::Action,
         },
     };
     use proptest::prelude::*;

@@ -1,13 +1,13 @@
-//! Whom an error report of a router concerns.
+//! Whom an ICMP error concerns.
 //!
-//! A router that cannot pass a packet on sends its beginning back (ICMP), in the numbers that it had
-//! there. Whoever sent it finds its connection and judges the report by them.
+//! A router that cannot pass a packet on returns its beginning (RFC 792, RFC 4443), with the sequence
+//! numbers that it had there. Its sender finds the connection by them, and judges the error.
 
 use super::state::{Pair, mode};
 
 /// Who sent a packet towards the receiver, and its number for the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reported {
+pub enum Sender {
     /// The receiver's socket.
     Socket(u32),
     /// The source.
@@ -17,16 +17,16 @@ pub enum Reported {
 impl Pair {
     /// Who sent the receiver the packet that begins with this number.
     #[inline(always)]
-    pub const fn reported(&self, number: u32) -> Reported {
+    pub const fn sender_of(&self, number: u32) -> Sender {
         let splice = &self.splice;
         if self.mode() != mode::LIVE && self.mode() != mode::DRAIN {
-            return Reported::Socket(number.wrapping_sub(self.receiver.tx));
+            return Sender::Socket(number.wrapping_sub(self.receiver.tx));
         }
         let position = splice.ack_position(number);
         if position >= 0 && position < splice.forwarded as i64 {
-            return Reported::Source(splice.h.wrapping_add(position as u32));
+            return Sender::Source(splice.h.wrapping_add(position as u32));
         }
-        Reported::Socket(splice.in_receiver_socket(position))
+        Sender::Socket(splice.in_receiver_socket(position))
     }
 }
 
@@ -40,18 +40,18 @@ mod tests {
         let mut pair = Pair::new(Socket::default(), Socket::default(), 1, 100);
         pair.receiver.tx = 50;
         (pair.receiver.peer_edge, pair.source.own_edge) = (2000, 300);
-        assert_eq!(pair.reported(550), Reported::Socket(500));
+        assert_eq!(pair.sender_of(550), Sender::Socket(500));
         pair.prepare(100, 1000, 200, Framing::none()).unwrap();
         pair.word = super::super::state::word::with_mode(pair.word, mode::LIVE);
         pair.splice.forwarded = 150;
-        assert_eq!(pair.reported(900), Reported::Socket(850), "before the splice");
-        assert_eq!(pair.reported(1000), Reported::Source(100));
-        assert_eq!(pair.reported(1149), Reported::Source(249));
-        assert_eq!(pair.reported(1150), Reported::Socket(950), "a bare one");
+        assert_eq!(pair.sender_of(900), Sender::Socket(850), "before the splice");
+        assert_eq!(pair.sender_of(1000), Sender::Source(100));
+        assert_eq!(pair.sender_of(1149), Sender::Source(249));
+        assert_eq!(pair.sender_of(1150), Sender::Socket(950), "a bare one");
         assert!(pair.stop());
         assert_eq!(pair.mode(), mode::DRAIN);
-        assert_eq!(pair.reported(1149), Reported::Source(249));
-        assert_eq!(pair.reported(1160), Reported::Socket(960), "behind it");
-        assert_eq!(pair.reported(999), Reported::Socket(949));
+        assert_eq!(pair.sender_of(1149), Sender::Source(249));
+        assert_eq!(pair.sender_of(1160), Sender::Socket(960), "behind it");
+        assert_eq!(pair.sender_of(999), Sender::Socket(949));
     }
 }

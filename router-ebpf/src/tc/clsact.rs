@@ -9,14 +9,14 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-use super::NEXT;
+use super::maps::NEXT;
 
-/// The programs for packets that arrive, for those that leave, and for reports of routers.
+/// The programs for packets that arrive, for those that leave, and for ICMP errors.
 #[map]
 pub(super) static HOOKS: ProgramArray = ProgramArray::with_max_entries(3, 0);
 
 /// The last of [`HOOKS`], a program of its own for its stack's sake.
-pub(super) const REPORT: u32 = 2;
+pub(super) const ICMP_ERROR: u32 = 2;
 
 #[classifier]
 pub(crate) fn atalho_splice_ingress_hook(ctx: TcContext) -> i32 {

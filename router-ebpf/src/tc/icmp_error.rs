@@ -1,4 +1,4 @@
-//! Reports of routers that could not pass a packet on.
+//! ICMP errors: routers could not pass a packet on.
 //!
 //! They hold the beginning of the packet as it was on the wire. One of a socket whose numbers have
 //! moved gets the socket's own, or the kernel would not take it for one of this connection; one that a
@@ -9,14 +9,15 @@ use aya_ebpf::{
     helpers::generated as raw,
 };
 use router_ebpf::splice::{
-    layout::{Conn, Flow, role},
-    reported::Reported,
+    icmp_error::Sender,
+    layout::{ConnEntry, Flow, role},
 };
 
 use super::{
-    DROP, NEXT, SENT, conn, find,
     lock::Lock,
-    packet::{self, Work, load},
+    maps::{DROP, NEXT, SENT, conn, find},
+    packet,
+    work::{Work, load},
 };
 use crate::headers::{ETHERNET, FRAGMENT, IPV4, IPV6, MAPPED, TCP, fold};
 
@@ -27,11 +28,11 @@ const IP_V4: u32 = 20;
 const IP_V6: u32 = 40;
 const ICMP: u32 = 8;
 /// Of the TCP header that is held: ports and number.
-const HELD: u32 = 8;
+const TCP_START: u32 = 8;
 
 /// Whether a packet that is no TCP segment is to be looked at by [`ingress`].
 #[inline(always)]
-pub(super) fn may_be_report(skb: *mut __sk_buff) -> bool {
+pub(super) fn may_be(skb: *mut __sk_buff) -> bool {
     // SAFETY: reads the context, and a byte of the packet.
     unsafe {
         let mut protocol = 0u8;
@@ -69,7 +70,7 @@ pub(super) fn ingress(skb: *mut __sk_buff, work: *mut Work) -> Option<i32> {
                 if icmp[0] != 3 && icmp[0] != 11 && icmp[0] != 12 {
                     return None;
                 }
-                report::<false>(skb, work, icmp[0] == 3 && icmp[1] == 4)
+                translate::<false>(skb, work, icmp[0] == 3 && icmp[1] == 4)
             }
             IPV6 => {
                 let mut next = 0u8;
@@ -79,7 +80,7 @@ pub(super) fn ingress(skb: *mut __sk_buff, work: *mut Work) -> Option<i32> {
                 if !load(skb, ETHERNET + IP_V6, &raw mut icmp) || icmp[0] == 0 || icmp[0] > 4 {
                     return None;
                 }
-                report::<true>(skb, work, icmp[0] == 2)
+                translate::<true>(skb, work, icmp[0] == 2)
             }
             _ => None,
         }
@@ -88,11 +89,11 @@ pub(super) fn ingress(skb: *mut __sk_buff, work: *mut Work) -> Option<i32> {
 
 /// Headers that are held, from the IP header on.
 const fn held(six: bool) -> u32 {
-    HELD + if six { IP_V6 } else { IP_V4 }
+    TCP_START + if six { IP_V6 } else { IP_V4 }
 }
 
 #[inline(always)]
-unsafe fn report<const SIX: bool>(
+unsafe fn translate<const SIX: bool>(
     skb: *mut __sk_buff,
     work: *mut Work,
     too_long: bool,
@@ -130,12 +131,12 @@ unsafe fn report<const SIX: bool>(
         w.flow = Flow { local, remote, ports };
         let entry = find(&raw const w.flow)?;
         let Some(lock) = Lock::take(&raw mut (*entry).lock) else { return Some(DROP) };
-        let mut source: *mut Conn = core::ptr::null_mut();
+        let mut source: *mut ConnEntry = core::ptr::null_mut();
         let to = match (*entry).role {
-            role::NONE => Reported::Socket(number.wrapping_sub((*entry).socket.tx)),
+            role::NONE => Sender::Socket(number.wrapping_sub((*entry).socket.tx)),
             role::SOURCE => {
                 // Its numbers do not move while it is one.
-                Reported::Socket(number.wrapping_sub((*entry).pair.source.tx))
+                Sender::Socket(number.wrapping_sub((*entry).pair.source.tx))
             }
             _ => {
                 let Some(other) = conn((*entry).other) else {
@@ -147,7 +148,7 @@ unsafe fn report<const SIX: bool>(
                     return Some(DROP);
                 };
                 source = other;
-                let to = (*other).pair.reported(number);
+                let to = (*other).pair.sender_of(number);
                 drop(pair_lock);
                 to
             }
@@ -155,8 +156,8 @@ unsafe fn report<const SIX: bool>(
         drop(lock);
         w.new = w.old;
         match to {
-            Reported::Socket(same) if same == number => return Some(NEXT),
-            Reported::Socket(number) => {
+            Sender::Socket(same) if same == number => return Some(NEXT),
+            Sender::Socket(number) => {
                 w.new[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
                 if !store::<SIX>(skb, w) {
                     return Some(DROP);
@@ -164,8 +165,8 @@ unsafe fn report<const SIX: bool>(
                 Some(NEXT)
             }
             // Nothing that a sender must do something about.
-            Reported::Source(_) if !too_long || source.is_null() => Some(NEXT),
-            Reported::Source(number) => {
+            Sender::Source(_) if !too_long || source.is_null() => Some(NEXT),
+            Sender::Source(number) => {
                 w.new[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
                 if redirect::<SIX>(skb, w, &(*source).flow) {
                     Some(packet::send(skb, (*source).oif, SENT))
@@ -191,7 +192,7 @@ unsafe fn store<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work) -> bool {
     }
 }
 
-/// Makes it a report about a packet of the source, for the source.
+/// Makes it an error about a packet of the source, for the source.
 #[inline(always)]
 unsafe fn redirect<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work, other: &Flow) -> bool {
     // SAFETY: as in `store`.
@@ -203,7 +204,7 @@ unsafe fn redirect<const SIX: bool>(skb: *mut __sk_buff, w: &mut Work, other: &F
         w.new[at + 1] = remote[1];
         w.new[at + 2] = local[0];
         w.new[at + 3] = local[1];
-        // Who gets the report: the address it had is the one that the packet came from.
+        // Who gets the error: the address it had is the one that the packet came from.
         let mut ours = [0u32; 4];
         let mut theirs = [0u32; 4];
         if SIX {

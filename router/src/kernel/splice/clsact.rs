@@ -18,7 +18,7 @@ const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_ID: u16 = 11;
 
 /// Removes the hooks of processes that are gone from an interface. They do nothing any more.
-pub(super) fn remove_dead(interface: u32) -> io::Result<()> {
+pub(super) fn remove_dead_hooks(interface: u32) -> io::Result<()> {
     let socket = netlink::open()?;
     for parent in PARENTS {
         let mut ask = [0; MESSAGE];

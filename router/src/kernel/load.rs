@@ -1,0 +1,69 @@
+//! Why programs could not be loaded, and what their loaders share.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use aya::{EbpfError, maps::Map};
+
+/// Why the kernel programs could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The binary carries no eBPF object.
+    #[error("built without kernel programs; run `cargo xtask build`")]
+    NotBuilt,
+    /// The kernel has faults that lose bytes.
+    #[error(
+        "Linux {0} is too old for the sockmap engine: it needs 6.12.34 or a later 6.12, or 6.16 or \
+         later"
+    )]
+    TooOld(String),
+    /// The kernel was built without what the programs need.
+    #[error("the kernel's type information {0}; it needs CONFIG_DEBUG_INFO_BTF")]
+    NoTypes(String),
+    /// The process may not load programs.
+    #[error("no permission to load kernel programs: the process lacks {0}")]
+    Permission(String),
+    /// The kernel refused.
+    #[error("{what}: {error}")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel, or the loader, said.
+        error: String,
+    },
+}
+
+impl LoadError {
+    pub(super) fn refused(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Refused { what, error: error.to_string() }
+    }
+}
+
+pub(super) fn refused_load(error: &EbpfError) -> LoadError {
+    LoadError::Refused { what: "loading the kernel programs", error: with_sources(error) }
+}
+
+/// An error with what lies beneath it, such as the verifier's words.
+pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::SockHash(data)
+        | Map::ArrayOfMaps(data)
+        | Map::ProgramArray(data) => Some(data.fd().as_fd()),
+        _ => None,
+    }
+}
