@@ -191,7 +191,7 @@ impl Attachments {
         let links = if self.kind == Attachment::Tcx {
             let egress = sys::attach_tcx(&self.egress, interface.index, sys::Hook::EgressFirst)?;
             let ingress = sys::attach_tcx(&self.ingress, interface.index, sys::Hook::IngressLast)?;
-            [state.to_low_descriptor(egress), state.to_low_descriptor(ingress)]
+            [state.link_low(egress), state.to_low_descriptor(ingress)]
         } else {
             // It may be there.
             let _ = tc::qdisc_add_clsact(&interface.name);
@@ -226,7 +226,7 @@ impl Attachments {
 
 impl State {
     /// Moves a descriptor to a low number, if there is one left.
-    fn to_low_descriptor(&mut self, fd: OwnedFd) -> Link {
+    fn link_low(&mut self, fd: OwnedFd) -> Link {
         if let Some(reserved) = self.reserved.pop() {
             // SAFETY: both are ours; what `reserved` was is closed, and it names the link from then on.
             let rc = unsafe { libc::dup3(fd.as_raw_fd(), reserved.as_raw_fd(), libc::O_CLOEXEC) };
