@@ -191,7 +191,7 @@ impl Attachments {
         let links = if self.kind == Attachment::Tcx {
             let egress = sys::attach_tcx(&self.egress, interface.index, sys::Hook::EgressFirst)?;
             let ingress = sys::attach_tcx(&self.ingress, interface.index, sys::Hook::IngressLast)?;
-            [state.link_low(egress), state.to_low_descriptor(ingress)]
+            [state.link_low(egress), state.link_low(ingress)]
         } else {
             // It may be there.
             let _ = tc::qdisc_add_clsact(&interface.name);
