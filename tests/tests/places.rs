@@ -19,7 +19,7 @@ use aya::{
         tc::{NlOptions, TcAttachOptions},
     },
 };
-use router_ebpf::splice::layout::{Conn, role};
+use router_ebpf::splice::layout::{ConnEntry, role};
 use tests::{
     End, Engine, Gateway, Peer, Setup, Upstream,
     bpf::Objects,
@@ -242,7 +242,7 @@ impl Joined {
 
 /// An element of the programs' memory.
 #[derive(Clone, Copy)]
-struct Element([u8; size_of::<Conn>()]);
+struct Element([u8; size_of::<ConnEntry>()]);
 
 // SAFETY: bytes.
 unsafe impl aya::Pod for Element {}
@@ -262,8 +262,8 @@ fn pairs(gateway: &Gateway) -> Vec<u64> {
     let conns: Array<_, Element> = Map::Array(conns.expect("a map of it")).try_into().unwrap();
     // Those that were never used are zero, and the first few are used again.
     let used = (0..32).map(|index| conns.get(&index, 0).unwrap());
-    used.filter(|one| u32::from_ne_bytes(one.bytes(offset_of!(Conn, role))) == role::SOURCE)
-        .map(|one| u64::from_ne_bytes(one.bytes(offset_of!(Conn, pair.splice.forwarded))))
+    used.filter(|one| u32::from_ne_bytes(one.bytes(offset_of!(ConnEntry, role))) == role::SOURCE)
+        .map(|one| u64::from_ne_bytes(one.bytes(offset_of!(ConnEntry, pair.splice.forwarded))))
         .collect()
 }
 
