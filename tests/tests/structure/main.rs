@@ -1,0 +1,91 @@
+//! How the source is laid out: folders in the order that docs/architecture.md states, no circles among
+//! the files of a crate, no file that is too long.
+
+mod edges;
+mod fixtures;
+mod known;
+mod rules;
+mod source;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rules::Violations;
+use source::Source;
+
+/// Lines that a file may have.
+const MAX_LINES: usize = 600;
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}
+
+#[test]
+fn modules_keep_the_stated_order_and_form_no_circles() {
+    let page = fs::read_to_string(workspace().join("docs/architecture.md")).expect("the page");
+    let orders = rules::stated_orders(&page);
+    let mut violations = Violations::new();
+    for (root, least) in [
+        ("router/src/lib.rs", 100),
+        ("router-ebpf/src/lib.rs", 10),
+        ("router-ebpf/src/main.rs", 15),
+    ] {
+        let (base, file) = root.rsplit_once('/').expect("a directory");
+        let dir = workspace().join(base);
+        let source = Source::read(file, &|file| fs::read_to_string(dir.join(file)).ok());
+        let order = rules::order_of(&source, &orders)
+            .unwrap_or_else(|| panic!("docs/architecture.md states no order of {root}"));
+        let count = source.modules.len();
+        assert!(count >= least, "only {count} modules found from {root}");
+        violations.extend(rules::check(base, &source, order));
+    }
+    expect(&violations, known::MODULES);
+}
+
+#[test]
+fn files_are_not_too_long() {
+    let mut files = Vec::new();
+    rust_files(workspace(), &mut files);
+    assert!(files.len() > 200, "only {} files found", files.len());
+    let mut violations = Violations::new();
+    for file in files {
+        let lines = fs::read_to_string(&file).expect("a source file").lines().count();
+        if lines > MAX_LINES {
+            let name = file.strip_prefix(workspace()).expect("below it").display().to_string();
+            violations.insert(name, format!("{lines} lines: at most {MAX_LINES} are allowed"));
+        }
+    }
+    expect(&violations, known::LONG);
+}
+
+/// All source files but what is built.
+fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry")) {
+        let (path, name) = (entry.path(), entry.file_name());
+        let hidden = name.to_string_lossy().starts_with('.');
+        if entry.file_type().expect("its type").is_dir() {
+            if !hidden && name != "target" {
+                rust_files(&path, files);
+            }
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[track_caller]
+fn expect(violations: &Violations, known: &[&str]) {
+    let new: Vec<_> = violations
+        .iter()
+        .filter(|(name, _)| !known.contains(&name.as_str()))
+        .map(|(name, details)| format!("{name}\n  {details}"))
+        .collect();
+    assert!(new.is_empty(), "{} violations:\n{}", new.len(), new.join("\n"));
+    let gone: Vec<_> = known.iter().filter(|name| !violations.contains_key(**name)).collect();
+    assert!(gone.is_empty(), "repaired, to be taken from the list of what is known: {gone:#?}");
+    for (name, details) in violations {
+        eprintln!("known: {name}\n  {details}");
+    }
+}
