@@ -2,13 +2,14 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bench::{
     load::routing::Workload,
     machine::{self, hosts::Hosts},
     report::Table,
     suite::{
-        decision, goals,
+        decision,
+        goals::{self, Goal},
         relay::{self, Scenario},
         routing,
         target::{Programs, Target},
@@ -65,6 +66,10 @@ struct Cli {
     /// none. At most 25,000, since each takes a port.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=25_000))]
     open: u32,
+    /// Fail when a goal is missed, or nothing was measured that a goal speaks of. Takes at least six
+    /// rounds: the medians of fewer say little.
+    #[arg(long)]
+    check: bool,
     /// Where the results go.
     #[arg(long, default_value = "bench/results")]
     out: PathBuf,
@@ -116,7 +121,7 @@ fn main() -> anyhow::Result<()> {
             targets,
             scenarios: cli.scenarios.clone(),
             answers: cli.answers.clone(),
-            rounds: cli.rounds as usize,
+            rounds: rounds(&cli) as usize,
             seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
             held: cli.held,
             open: cli.open as usize,
@@ -160,5 +165,45 @@ fn main() -> anyhow::Result<()> {
     fs::write(cli.out.join("bench.md"), &text)?;
     fs::write(cli.out.join("bench.json"), serde_json::to_string_pretty(&figures)?)?;
     eprintln!("also in {}", cli.out.display());
-    Ok(())
+    if cli.check { check(&goals) } else { Ok(()) }
+}
+
+/// The rounds that `--check` needs at least.
+const CHECKED_ROUNDS: u32 = 6;
+
+fn rounds(cli: &Cli) -> u32 {
+    if cli.check { cli.rounds.max(CHECKED_ROUNDS) } else { cli.rounds }
+}
+
+/// # Errors
+/// When a goal was missed, or there was none to miss.
+fn check(goals: &[Goal]) -> anyhow::Result<()> {
+    let missed: Vec<String> =
+        goals.iter().filter(|goal| !goal.is_met()).map(|goal| format!("\n  {goal}")).collect();
+    match missed.len() {
+        _ if goals.is_empty() => bail!("nothing was measured that the goals speak of"),
+        0 => Ok(()),
+        count => bail!("{count} of {} goals missed:{}", goals.len(), missed.concat()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_fails_on_a_missed_goal_and_on_none() {
+        let goal = |measured| Goal::new("this vs that", measured, 1.0);
+        assert!(check(&[goal(0.9), goal(1.0)]).is_ok());
+        let error = check(&[goal(0.9), goal(1.1)]).unwrap_err().to_string();
+        assert!(error.starts_with("1 of 2 goals missed:\n  this vs that: 1.1"), "{error}");
+        assert!(check(&[]).is_err());
+    }
+
+    #[test]
+    fn a_check_takes_six_rounds_at_least() {
+        let parsed = |args: &[&str]| rounds(&Cli::parse_from([&["atalho-bench"], args].concat()));
+        assert_eq!([parsed(&[]), parsed(&["--check"])], [3, 6]);
+        assert_eq!(parsed(&["--check", "--rounds", "10"]), 10);
+    }
 }

@@ -11,8 +11,10 @@ pub struct Sample {
     pub machine: Duration,
     /// By the kernel's own threads.
     pub kernel: Duration,
-    /// By each of the processes asked about.
-    pub processes: Vec<Duration>,
+    /// By the gateway's processes.
+    pub gateway: Duration,
+    /// By the other processes asked about: client and backend.
+    pub others: Duration,
 }
 
 /// Processor time between two samples.
@@ -21,7 +23,9 @@ pub struct Used {
     /// By everyone on this machine.
     pub machine: Duration,
     /// By the processes asked about and the kernel's threads: the machine without its neighbours.
-    pub own: Duration,
+    pub parties: Duration,
+    /// By the gateway's processes.
+    pub gateway: Duration,
 }
 
 impl Sample {
@@ -29,21 +33,24 @@ impl Sample {
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    pub fn take(pids: &[u32]) -> io::Result<Self> {
+    pub fn take(gateway: &[u32], others: &[u32]) -> io::Result<Self> {
+        let sum = |pids: &[u32]| pids.iter().map(|pid| process(*pid).unwrap_or_default()).sum();
         Ok(Self {
             machine: machine(&fs::read_to_string("/proc/stat")?),
             kernel: kernel_threads()?,
-            processes: pids.iter().map(|pid| process(*pid).unwrap_or_default()).collect(),
+            gateway: sum(gateway),
+            others: sum(others),
         })
     }
 
     /// What was used since `earlier`, of the same processes.
     pub fn since(&self, earlier: &Self) -> Used {
-        let processes = self.processes.iter().zip(&earlier.processes);
-        let processes: Duration = processes.map(|(now, then)| now.saturating_sub(*then)).sum();
+        let gateway = self.gateway.saturating_sub(earlier.gateway);
+        let others = self.others.saturating_sub(earlier.others);
         Used {
             machine: self.machine.saturating_sub(earlier.machine),
-            own: processes + self.kernel.saturating_sub(earlier.kernel),
+            parties: gateway + others + self.kernel.saturating_sub(earlier.kernel),
+            gateway,
         }
     }
 }
@@ -168,14 +175,15 @@ mod tests {
     #[test]
     fn own_work_is_seen() {
         let pid = std::process::id();
-        let before = Sample::take(&[pid]).unwrap();
+        let before = Sample::take(&[pid], &[]).unwrap();
         let start = std::time::Instant::now();
         let mut sum = 0u64;
         while start.elapsed() < Duration::from_millis(200) {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        let used = Sample::take(&[pid]).unwrap().since(&before);
-        assert!(used.own >= Duration::from_millis(20), "{used:?}");
+        let used = Sample::take(&[pid], &[]).unwrap().since(&before);
+        assert!(used.gateway >= Duration::from_millis(20), "{used:?}");
+        assert!(used.parties >= used.gateway, "{used:?}");
         assert!(Use::of(&[pid]).user >= Duration::from_millis(20));
         assert!(family(pid).unwrap().contains(&pid));
     }

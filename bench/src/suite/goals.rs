@@ -24,17 +24,20 @@ pub struct Goal {
 }
 
 impl Goal {
-    fn new(what: impl Into<String>, measured: f64, limit: f64) -> Self {
+    /// A goal for something that has been measured.
+    pub fn new(what: impl Into<String>, measured: f64, limit: f64) -> Self {
         Self { what: what.into(), measured, limit }
     }
 
-    /// Whether it is kept; figures within a twentieth of the limit are as good as on it.
+    /// Whether it is kept. Noise is no excuse: a goal that is near its limit wants more rounds.
+    pub fn is_met(&self) -> bool {
+        // A figure that is no number was not measured, and does not show anything.
+        self.measured <= self.limit
+    }
+
+    /// The same, in a word.
     pub fn verdict(&self) -> &'static str {
-        match self.measured {
-            measured if measured <= self.limit => "met",
-            measured if measured <= self.limit * 1.05 => "met within noise",
-            _ => "missed",
-        }
+        if self.is_met() { "met" } else { "missed" }
     }
 }
 
@@ -99,7 +102,7 @@ pub fn relay(results: &Results) -> Vec<Goal> {
         (Scenario::Flood, "flat out"),
         (Scenario::FloodLength, "flat out, sized"),
     ] {
-        let of = |target| results.streams_median(target, scenario, |run| run.cost.own_us);
+        let of = |target| results.streams_median(target, scenario, |run| run.cost.parties_us);
         if let Some((sockmap, userspace)) = of(Target::Sockmap).zip(of(Target::Userspace)) {
             let what = format!("sockmap vs userspace, 16 KiB writes, {name}, CPU per write");
             goals.push(Goal::new(what, sockmap / userspace, 0.8));
@@ -115,6 +118,7 @@ pub fn relay(results: &Results) -> Vec<Goal> {
         auto_goal(&mut goals, &format!("16 KiB writes, {name}, time per write"), &time);
     }
     splice(results, &mut goals);
+    answers(results, &mut goals);
     for target in [Target::Userspace, Target::Sockmap, Target::Splice, Target::Auto] {
         if let Some(pss) = results.memory_median(target, |memory| memory.pss) {
             let what = format!("{}, KiB per open stream", target.name());
@@ -131,7 +135,7 @@ fn splice(results: &Results, goals: &mut Vec<Goal>) {
     {
         let p50 = |t| results.streams_median(t, scenario, |run| run.client.transit_us.p50);
         // Not the machine's: it is sampled by the timer whose ticks some targets' work begins with.
-        let cpu = |t| results.streams_median(t, scenario, |run| run.cost.own_us);
+        let cpu = |t| results.streams_median(t, scenario, |run| run.cost.parties_us);
         let others = [
             ("chunk p50", Target::Forwarding, 1.15, &p50 as &dyn Fn(Target) -> Option<f64>),
             ("chunk p50", Target::Nginx, 1.0, &p50),
@@ -154,7 +158,34 @@ fn splice(results: &Results, goals: &mut Vec<Goal>) {
         };
         if let Some((own, theirs)) = time(Target::Splice).zip(time(Target::Forwarding)) {
             let what = format!("splice vs forwarding, 16 KiB writes, {name}, time per write");
-            goals.push(Goal::new(what, own / theirs, 1.0 / 0.85));
+            goals.push(Goal::new(what, own / theirs, 1.0 / 0.9));
+        }
+    }
+}
+
+/// Short answers: what a hand-over may cost the next request, and how many there can be.
+fn answers(results: &Results, goals: &mut Vec<Goal>) {
+    let first_byte =
+        |target| results.requests_median(target, 16, |run| run.client.first_byte_us.p50);
+    if let Some((auto, userspace)) = first_byte(Target::Auto).zip(first_byte(Target::Userspace)) {
+        let what = "auto vs userspace, answers of 16 chunks, first byte of the next request, p50";
+        goals.push(Goal::new(what, auto / userspace, 1.05));
+    }
+    // A rate: the inverse is what may not grow.
+    let time = |target| {
+        results
+            .requests_median(target, 1, |run| run.client.seconds / run.client.answers.max(1) as f64)
+    };
+    let cpu = |target| results.requests_median(target, 1, |run| run.cost.parties_us);
+    for own in [Target::Userspace, Target::Auto] {
+        for (figure, of) in [("time", &time as &dyn Fn(Target) -> Option<f64>), ("CPU", &cpu)] {
+            if let Some((own_figure, haproxy)) = of(own).zip(of(Target::Haproxy)) {
+                let what = format!(
+                    "{} vs haproxy, short requests flat out, {figure} per request",
+                    own.name()
+                );
+                goals.push(Goal::new(what, own_figure / haproxy, 1.0));
+            }
         }
     }
 }
@@ -173,7 +204,7 @@ fn paced(results: &Results, scenario: Scenario) -> [Figure<'_>; 3] {
         ),
         (
             "CPU per chunk",
-            Box::new(move |t| results.streams_median(t, scenario, |run| run.cost.own_us)),
+            Box::new(move |t| results.streams_median(t, scenario, |run| run.cost.parties_us)),
         ),
     ]
 }
@@ -185,4 +216,20 @@ fn auto_goal(goals: &mut Vec<Goal>, what: &str, of: &dyn Fn(Target) -> Option<f6
     let (Some(auto), Some(best)) = (of(Target::Auto), best) else { return };
     let what = format!("auto vs the best engine, {what}");
     goals.push(Goal::new(what, auto / best, 1.0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_or_missed() {
+        for (measured, verdict) in
+            [(0.9, "met"), (1.0, "met"), (1.0001, "missed"), (1.04, "missed"), (f64::NAN, "missed")]
+        {
+            let goal = Goal::new("this vs that", measured, 1.0);
+            assert_eq!(goal.verdict(), verdict, "{measured}");
+            assert!(goal.to_string().ends_with(verdict), "{goal}");
+        }
+    }
 }

@@ -32,17 +32,22 @@ pub enum Target {
     Nginx,
     /// HAProxy.
     Haproxy,
+    /// HAProxy with its own way through the kernel: `option splice-auto`, which moves bodies from socket
+    /// to socket with splice(2).
+    #[serde(rename = "haproxy-splice")]
+    #[value(name = "haproxy-splice")]
+    HaproxySplice,
     /// Atalho, relaying in user space.
     Userspace,
     /// Atalho, relaying in the kernel wherever it can.
     Sockmap,
-    /// Atalho, rewriting packets wherever it can.
+    /// Atalho, rewriting packets wherever it can, at once: not how it ships.
     Splice,
     /// The same, in drivers where they can.
     #[serde(rename = "splice-xdp")]
     #[value(name = "splice-xdp")]
     SpliceXdp,
-    /// Atalho, choosing by itself.
+    /// Atalho as it ships, choosing by itself.
     Auto,
 }
 
@@ -54,11 +59,12 @@ impl Target {
             Self::Forwarding => "forwarding",
             Self::Nginx => "nginx",
             Self::Haproxy => "haproxy",
+            Self::HaproxySplice => "haproxy splice-auto",
             Self::Userspace => "atalho userspace",
             Self::Sockmap => "atalho sockmap",
-            Self::Splice => "atalho splice",
-            Self::SpliceXdp => "atalho splice-xdp",
-            Self::Auto => "atalho auto",
+            Self::Splice => "atalho splice at once",
+            Self::SpliceXdp => "atalho splice-xdp at once",
+            Self::Auto => "atalho as shipped (auto)",
         }
     }
 
@@ -103,9 +109,9 @@ impl Target {
                 command.arg("-e").arg(directory.join("nginx.err")).arg("-c").arg(file);
                 command
             }
-            Self::Haproxy => {
+            Self::Haproxy | Self::HaproxySplice => {
                 let file = directory.join("haproxy.cfg");
-                fs::write(&file, haproxy(address, backend))?;
+                fs::write(&file, haproxy(address, backend, self == Self::HaproxySplice))?;
                 let mut command = command("haproxy".as_ref());
                 command.arg("-db").arg("-f").arg(file);
                 command
@@ -328,16 +334,17 @@ http {{
 }
 
 /// A thread per core, keep-alive on both sides, no log; `http-no-delay` because the responses are
-/// interactive streams.
-fn haproxy(listen: SocketAddr, backend: SocketAddr) -> String {
+/// interactive streams. `splice` moves bodies in the kernel where HAProxy finds that worth it.
+fn haproxy(listen: SocketAddr, backend: SocketAddr, splice: bool) -> String {
     let cores = cores();
+    let splice = if splice { "\n    option splice-auto" } else { "" };
     format!(
         "global
     nbthread {cores}
     maxconn 8000
 defaults
     mode http
-    option http-no-delay
+    option http-no-delay{splice}
     http-reuse always
     timeout connect 5s
     timeout client 300s

@@ -89,9 +89,7 @@ fn measure(
     drop(running);
 
     let running = target.start(programs, hosts, address, directory)?;
-    let mut pids = running.pids()?;
-    pids.extend([backend.pid(), std::process::id()]);
-    let meter = Meter::new(pids);
+    let meter = Meter::new(running.pids()?, [backend.pid(), std::process::id()]);
     for &scenario in &options.scenarios {
         let load = scenario.load(options.seconds);
         let before = running.carried();
@@ -202,22 +200,23 @@ fn warm_up(address: SocketAddr) -> std::io::Result<()> {
 
 /// Takes samples at the edges of what is measured.
 struct Meter {
-    pids: Vec<u32>,
+    gateway: Vec<u32>,
+    others: [u32; 2],
     begin: RefCell<Option<std::io::Result<Sample>>>,
     end: RefCell<Option<std::io::Result<Sample>>>,
 }
 
 impl Meter {
-    fn new(pids: Vec<u32>) -> Self {
-        Self { pids, begin: RefCell::default(), end: RefCell::default() }
+    fn new(gateway: Vec<u32>, others: [u32; 2]) -> Self {
+        Self { gateway, others, begin: RefCell::default(), end: RefCell::default() }
     }
 
     fn begin(&self) {
-        *self.begin.borrow_mut() = Some(Sample::take(&self.pids));
+        *self.begin.borrow_mut() = Some(Sample::take(&self.gateway, &self.others));
     }
 
     fn end(&self) {
-        *self.end.borrow_mut() = Some(Sample::take(&self.pids));
+        *self.end.borrow_mut() = Some(Sample::take(&self.gateway, &self.others));
     }
 
     fn used(&self) -> anyhow::Result<Used> {

@@ -17,14 +17,22 @@ use crate::{
 pub struct Cost {
     /// Of the whole machine, whatever else it did.
     pub machine_us: f64,
-    /// Of client, gateway, backend and the kernel's threads.
-    pub own_us: f64,
+    /// Of client, gateway, backend and the kernel's threads together: the machine without its
+    /// neighbours. What a gateway does in the kernel on behalf of a client or a backend cannot be told
+    /// from their own work.
+    pub parties_us: f64,
+    /// Of the gateway's processes alone, in user space and in the kernel.
+    pub gateway_us: f64,
 }
 
 impl Cost {
     pub(super) fn of(used: Used, events: u64) -> Self {
         let each = |time: Duration| time.as_secs_f64() * 1e6 / events.max(1) as f64;
-        Self { machine_us: each(used.machine), own_us: each(used.own) }
+        Self {
+            machine_us: each(used.machine),
+            parties_us: each(used.parties),
+            gateway_us: each(used.gateway),
+        }
     }
 }
 
@@ -125,6 +133,23 @@ impl Results {
             .streams
             .iter()
             .filter(|run| run.target == target && run.scenario == scenario)
+            .map(figure)
+            .collect();
+        (!runs.is_empty()).then(|| median(runs))
+    }
+
+    /// The median over the rounds of some figure of short requests that are answered with `events`
+    /// events; `None` if it was not measured.
+    pub fn requests_median(
+        &self,
+        target: Target,
+        events: u32,
+        figure: impl Fn(&RequestsRun) -> f64,
+    ) -> Option<f64> {
+        let runs: Vec<f64> = self
+            .requests
+            .iter()
+            .filter(|run| run.target == target && run.events == events)
             .map(figure)
             .collect();
         (!runs.is_empty()).then(|| median(runs))

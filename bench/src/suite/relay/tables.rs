@@ -34,7 +34,13 @@ impl Results {
         } else {
             head.extend(["p50", "p99", "p99.9", "first byte p50", rate]);
         }
-        head.extend([machine, "of which own", "in the kernel", "failures"]);
+        head.extend([
+            machine,
+            "of client, gateway, backend",
+            "gateway alone",
+            "in the kernel",
+            "failures",
+        ]);
         let title = format!("{} (times in us)", scenario.title());
         let mut table = Table::new(title, head);
         for &target in targets {
@@ -53,7 +59,8 @@ impl Results {
             row.extend([
                 figure(&|run| run.client.events as f64 / run.client.seconds),
                 figure(&|run| run.cost.machine_us),
-                figure(&|run| run.cost.own_us),
+                figure(&|run| run.cost.parties_us),
+                figure(&|run| run.cost.gateway_us),
             ]);
             let runs: Vec<_> = self
                 .streams
@@ -80,7 +87,8 @@ impl Results {
             "p99",
             "requests/s",
             "CPU/request",
-            "of which own",
+            "of client, gateway, backend",
+            "gateway alone",
             "failures",
         ];
         let title = match events {
@@ -109,7 +117,8 @@ impl Results {
                 figure(&|run| run.client.first_byte_us.p99),
                 figure(&|run| run.client.answers as f64 / run.client.seconds),
                 figure(&|run| run.cost.machine_us),
-                figure(&|run| run.cost.own_us),
+                figure(&|run| run.cost.parties_us),
+                figure(&|run| run.cost.gateway_us),
                 runs.iter().map(|run| run.client.failures).sum::<u64>().to_string(),
             ]);
         }
@@ -149,8 +158,8 @@ impl Results {
             "chunks/s",
             "p50",
             "p99",
-            "own user ms/s",
-            "own kernel ms/s",
+            "gateway user ms/s",
+            "gateway kernel ms/s",
             "waits/s",
             "CPU/chunk of all",
             "in the kernel",
