@@ -27,7 +27,7 @@ fn range(kind: &Kind) -> (&str, String) {
             }
             ("time", range)
         }
-        Kind::Choice(words) => {
+        Kind::Choice(words) | Kind::Word(words) => {
             let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
             ("", words.join(", "))
         }
@@ -36,6 +36,7 @@ fn range(kind: &Kind) -> (&str, String) {
         Kind::Networks => ("list of networks", "`10.0.0.0/8`, `10.0.0.7`, `fd00::/8`".into()),
         Kind::Interfaces => ("list of interfaces", "as `ip link` shows them".into()),
         Kind::Path => ("path", "begins with `/`".into()),
+        Kind::Pattern => ("path", "begins with `/`, not with `/endpoints/`".into()),
         Kind::Name => ("", "1 to 63 letters, digits, inner hyphens".into()),
         Kind::Url => ("", "`http://host[:port]`, port 80 if absent".into()),
         Kind::Weight => ("share", "0.000001 to 1000000".into()),
@@ -60,7 +61,7 @@ fn tables() -> String {
             section = Some(this);
             let heading = match this {
                 "" => "At the top of the file".into(),
-                this if this.starts_with("endpoint") => format!("`[[{this}]]`"),
+                this if this.starts_with("endpoint") || this == "path" => format!("`[[{this}]]`"),
                 this => format!("`[{this}]`"),
             };
             write!(
@@ -105,7 +106,11 @@ fn the_documentation_lists_every_setting_as_it_is() {
 fn the_example_is_valid_and_has_every_setting_at_its_default() {
     let path = docs("example.toml");
     let config = load(&path).unwrap_or_else(|error| panic!("{error}"));
-    let defaults = super::Config { endpoints: config.endpoints.clone(), ..Default::default() };
+    let defaults = super::Config {
+        endpoints: config.endpoints.clone(),
+        paths: config.paths.clone(),
+        ..Default::default()
+    };
     assert_eq!(config, defaults);
 
     let text = fs::read_to_string(&path).expect("just read");

@@ -69,6 +69,10 @@ pub enum Kind {
     Interfaces,
     /// An absolute path of a URL.
     Path,
+    /// A path that requests may have, see [`crate::api::Pattern`]; must be given, and once only.
+    Pattern,
+    /// One of some words; must be given.
+    Word(&'static [&'static str]),
     /// A name: up to 63 letters, digits and inner hyphens; must be given, and once only.
     Name,
     /// `http://host[:port]`; must be given, and once only per variant.

@@ -363,11 +363,42 @@ fn wrong_flags_are_all_named() {
 }
 
 #[test]
+fn paths_of_ones_own_speak_an_api() {
+    let table = |path: &str, api: &str| format!("[[path]]\npath = \"{path}\"\napi = \"{api}\"\n");
+    let config = read(&with(&table("/teams/{team}/chat", "chat_completions")));
+    let api = |path| config.paths.target(crate::http::Method::Post, path).api;
+    assert_eq!(api("/teams/red/chat"), crate::api::Api::ChatCompletions);
+    assert_eq!(api("/teams/red"), crate::api::Api::Other);
+
+    let wrong = [
+        table("chat", "chat_completions"),
+        table("/endpoints/x/chat", "chat_completions"),
+        table("/chat", "other"),
+        table("/chat", "chat"),
+        table("/twice", "messages") + &table("/twice", "responses"),
+        "[[path]]\napi = \"messages\"\n".into(),
+    ];
+    for (text, expected) in wrong.iter().zip([
+        "path[0].path: `chat` does not begin with `/`",
+        "path[0].path: `/endpoints/x/chat` begins with `/endpoints/`",
+        "path[0].api: `other` is no API: write one of chat_completions, ",
+        "path[0].api: `chat` is no API",
+        "path[1].path: /twice is there already",
+        "path[0].path: is missing: A path that speaks one of the APIs",
+    ]) {
+        let error = parse("f", &with(text)).expect_err("a refusal").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn every_setting_is_in_the_table_once_with_a_default_in_its_range() {
     for (index, setting) in settings().enumerate() {
         assert!(settings().take(index).all(|s| s.path != setting.path), "{}", setting.path);
-        let must_have =
-            !matches!(setting.kind, Kind::Name | Kind::Url | Kind::OptionalInteger { .. });
+        let must_have = !matches!(
+            setting.kind,
+            Kind::Name | Kind::Url | Kind::Pattern | Kind::Word(_) | Kind::OptionalInteger { .. }
+        );
         assert_eq!(setting.default.is_some(), must_have, "{}", setting.path);
         assert!(setting.about.ends_with('.'), "{}", setting.path);
     }

@@ -37,7 +37,7 @@ pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: 
 /// From admission to the end of the answer.
 async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, Stop> {
     let head = request.head;
-    let target = admit::target(request);
+    let target = admit::target(scope.config(), request);
     scope.record.api = target.api;
     let admitted = admit::admit(request, target).map_err(Stop::Reply)?;
     match decide::decide(scope, request, &admitted).await? {

@@ -24,20 +24,20 @@ pub struct KeyParts<'a> {
 }
 
 impl<'a> KeyParts<'a> {
-    /// The parts of a request's key. An id in the header goes before `prompt_cache_key`, and a
-    /// component in the path before the body's `model`.
+    /// The parts of a request's key. An id in the header goes before `prompt_cache_key`, and a model
+    /// or component that the path names before the body's `model`.
     pub fn of(
         endpoint: &'a str,
         variant: &'a str,
         header_tenant: Option<&'a [u8]>,
-        component: Option<&'a str>,
+        named_model: Option<&'a str>,
         prefix: &'a Prefix,
     ) -> Self {
         Self {
             endpoint,
             variant,
             tenant: header_tenant.or(prefix.cache_key.as_deref()),
-            model: component.map(str::as_bytes).or(prefix.model.as_deref()),
+            model: named_model.map(str::as_bytes).or(prefix.model.as_deref()),
             kind: prefix.kind,
             prefix: &prefix.text,
         }

@@ -1,15 +1,14 @@
 //! What the prefix of a request is, and its key.
 //!
-//! Pure logic: [`api`] tells from method and path which API is spoken, [`scanner`] finds the prefix in
-//! a body as it arrives, [`tenant`] checks the caller's own id, [`mod@key`] makes one number of all that.
+//! Pure logic: [`scanner`] finds the prefix in a body as it arrives, [`tenant`] checks the caller's own
+//! id, [`mod@key`] makes one number of all that.
 
-pub mod api;
 pub mod key;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
 pub mod scanner;
 pub mod tenant;
 
-pub use api::{Api, Target, target};
+pub use crate::api::{Api, Target, target};
 pub use key::{KeyParts, PrefixKey, key};
 pub use scanner::{Prefix, PrefixKind, Scanner};

@@ -98,7 +98,7 @@ fn explain_request(
     request: &Request,
     wanted: Option<&str>,
 ) -> anyhow::Result<Explanation> {
-    let target = prefix::target(request.method, &request.path);
+    let target = fleet.config().paths.target(request.method, &request.path);
     let (endpoint, variant) = find(fleet, &target, request, wanted)?;
     let mut explanation = Explanation::new(request, target.api, endpoint, variant);
     let header_tenant = match request.header(tenant::HEADER) {
@@ -117,12 +117,12 @@ fn explain_request(
         &endpoint.name,
         &variant.name,
         header_tenant.map(str::as_bytes),
-        target.component,
+        target.named_model(),
         &scanned,
     );
     let tenant_source = if header_tenant.is_some() { "header" } else { "prompt_cache_key" };
     explanation.tenant = Sourced::new(parts.tenant, tenant_source);
-    let model_source = if target.component.is_some() { "path" } else { "body" };
+    let model_source = if target.named_model().is_some() { "path" } else { "body" };
     explanation.model = Sourced::new(parts.model, model_source);
     let key = prefix::key(&parts);
     explanation.key = Some(format!("{:016x}", key.0));

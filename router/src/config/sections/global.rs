@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use super::{
     EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Scrape, Timeouts, endpoint, engine,
-    guard, health, limits, log, pool, scrape, timeouts,
+    guard, health, limits, log, path, pool, scrape, timeouts,
 };
 use crate::{
+    api::Paths,
     config::{
         section::{Document, Section},
         setting::{Kind, Setting},
@@ -95,6 +96,8 @@ pub struct Config {
     pub log: Log,
     /// The packet filter in front of the listeners.
     pub guard: Guard,
+    /// Paths that speak an API.
+    pub paths: Paths,
     /// Named services, the default one first.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -138,8 +141,10 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         scrape: root.table("scrape", scrape::read),
         log: root.table("log", log::read),
         guard: root.table("guard", guard::read),
+        paths: Paths::new(root.list("path", path::read)),
         endpoints: root.list("endpoint", endpoint::read),
     };
+    root.unique("path", "path", |path| Some(path.to_owned()));
     root.unique("endpoint", "name", |name| Some(name.to_owned()));
     root.finish();
     config

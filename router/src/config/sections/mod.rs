@@ -8,6 +8,7 @@ mod guard;
 mod health;
 mod limits;
 mod log;
+mod path;
 mod pool;
 mod scrape;
 mod timeouts;
@@ -39,6 +40,7 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     scrape::SETTINGS,
     log::SETTINGS,
     guard::SETTINGS,
+    path::SETTINGS,
     endpoint::SETTINGS,
 ];
 

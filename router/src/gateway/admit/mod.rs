@@ -5,10 +5,7 @@
 //! meet them: the cheapest and most telling first.
 
 use super::read::Request;
-use crate::{
-    http::Failure,
-    prefix::{self, Target, tenant},
-};
+use crate::{api::Target, config::Config, http::Failure, prefix::tenant};
 
 /// What the admit phase makes: a request that may pass.
 pub(super) struct Admitted<'r> {
@@ -32,6 +29,6 @@ pub(super) fn admit<'r>(request: &'r Request, target: Target<'r>) -> Result<Admi
 
 /// What the request's path asks for; whether that may pass is not asked yet. Errors are worded in the
 /// form of its API.
-pub(super) fn target(request: &Request) -> Target<'_> {
-    prefix::target(request.head.method, request.path())
+pub(super) fn target<'r>(config: &Config, request: &'r Request) -> Target<'r> {
+    config.paths.target(request.head.method, request.path())
 }

@@ -25,7 +25,7 @@ pub(super) async fn scan(
     tenant: Option<&str>,
 ) -> Result<(), Stop> {
     let mut scanner = Scanner::new(target.api, plan.variant.routing.prefix_length);
-    scanner.ignore(target.component.is_some(), tenant.is_some());
+    scanner.ignore(target.named_model().is_some(), tenant.is_some());
     feed(scope, &mut scanner, plan).await?;
     let began = Instant::now();
     let prefix = scanner.finish();
@@ -33,7 +33,7 @@ pub(super) async fn scan(
         &plan.endpoint.name,
         &plan.variant.name,
         tenant.map(str::as_bytes),
-        target.component,
+        target.named_model(),
         &prefix,
     )));
     plan.spent += began.elapsed();

@@ -6,7 +6,6 @@ use super::{
     skim::{self, Nest},
     text::{self, Capture, Decoder, Stop},
 };
-use crate::prefix::api::Api;
 
 /// Levels of nesting that are looked at, the top-level object included.
 pub(super) const MAX_LEVELS: usize = 8;
@@ -65,19 +64,20 @@ pub(super) struct Frame {
     pub(super) array: bool,
     pub(super) role: Role,
     /// The keys of interest that have been seen, as bits.
-    pub(super) seen: u8,
+    pub(super) seen: u32,
 }
 
-/// Bits of [`Frame::seen`].
+/// Bits of [`Frame::seen`]: of the top-level object, and of those in a prompt.
 pub(super) mod seen {
-    pub(in crate::prefix::scanner) const MODEL: u8 = 1;
-    pub(in crate::prefix::scanner) const CACHE_KEY: u8 = 2;
-    pub(in crate::prefix::scanner) const LEAD: u8 = 4;
-    pub(in crate::prefix::scanner) const MAIN: u8 = 8;
-    pub(in crate::prefix::scanner) const INPUT_IDS: u8 = 16;
-    pub(in crate::prefix::scanner) const CONTENT: u8 = 32;
-    pub(in crate::prefix::scanner) const TEXT: u8 = 64;
-    pub(in crate::prefix::scanner) const OUTPUT: u8 = 128;
+    pub(in crate::prefix::scanner) const MODEL: u32 = 1;
+    pub(in crate::prefix::scanner) const CACHE_KEY: u32 = 2;
+    pub(in crate::prefix::scanner) const LEAD: u32 = 4;
+    /// The first of as many as there are keys.
+    pub(in crate::prefix::scanner) const MAIN: u32 = 8;
+
+    pub(in crate::prefix::scanner) const CONTENT: u32 = 1;
+    pub(in crate::prefix::scanner) const TEXT: u32 = 2;
+    pub(in crate::prefix::scanner) const OUTPUT: u32 = 4;
 }
 
 impl Scanner {
@@ -206,7 +206,7 @@ impl Scanner {
                 let counts = number
                     && self.role == Role::Main
                     && self.frames[self.depth - 1].array
-                    && matches!(self.api, Api::Completions | Api::Embeddings | Api::Generate)
+                    && self.keys.ids
                     && self.main.begin_id();
                 self.state = if counts { State::Id } else { State::Scalar };
                 0
@@ -276,7 +276,7 @@ impl Scanner {
     fn is_decided(&self) -> bool {
         let seen = self.frames[0].seen;
         let names = seen::MODEL | seen::CACHE_KEY;
-        let has_lead = matches!(self.api, Api::Responses | Api::Messages);
+        let has_lead = !self.keys.lead.is_empty();
         let full = self.lead.full || (self.main.full && (!has_lead || seen & seen::LEAD != 0));
         full && seen & names == names
     }
@@ -343,24 +343,26 @@ impl Scanner {
                 _ => (Role::Skip, 0),
             }
         } else {
-            match (self.api, key) {
-                (Api::Generate, b"lora_path") => (Role::Model, seen::MODEL),
-                (Api::Generate, b"model") => (Role::Skip, 0),
-                (_, b"model") => (Role::Model, seen::MODEL),
-                (_, b"prompt_cache_key") => (Role::CacheKey, seen::CACHE_KEY),
-                (Api::Responses, b"instructions") | (Api::Messages, b"system") => {
-                    (Role::Lead, seen::LEAD)
-                }
-                (Api::ChatCompletions | Api::Messages, b"messages")
-                | (Api::Completions, b"prompt")
-                | (Api::Responses | Api::Embeddings, b"input")
-                | (Api::Generate, b"text") => (Role::Main, seen::MAIN),
-                (Api::Generate, b"input_ids") => (Role::Main, seen::INPUT_IDS),
-                _ => (Role::Skip, 0),
-            }
+            self.member(key)
         };
         self.role = role;
         self.bit = bit;
+    }
+
+    /// What a member of the top-level object is.
+    fn member(&self, key: &[u8]) -> (Role, u32) {
+        let is = |name: &&'static str| name.as_bytes() == key;
+        if self.keys.model.as_bytes() == key {
+            (Role::Model, seen::MODEL)
+        } else if key == b"prompt_cache_key" {
+            (Role::CacheKey, seen::CACHE_KEY)
+        } else if self.keys.lead.iter().any(is) {
+            (Role::Lead, seen::LEAD)
+        } else if let Some(at) = self.keys.main.iter().position(is) {
+            (Role::Main, seen::MAIN << at)
+        } else {
+            (Role::Skip, 0)
+        }
     }
 
     fn string(&mut self, input: &[u8]) -> usize {

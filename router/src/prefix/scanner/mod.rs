@@ -3,30 +3,24 @@
 //! # What the prefix is
 //!
 //! On the Invoke API it is the first `PrefixLength` bytes of the body, whatever they are. On the JSON
-//! APIs it is the first `PrefixLength` characters of the prompt's text, or as many token ids:
-//!
-//! | API | prompt |
-//! | --- | --- |
-//! | chat completions | `messages` |
-//! | responses | `instructions`, then `input` |
-//! | messages (Anthropic) | `system`, then `messages` |
-//! | completions | `prompt` |
-//! | embeddings | `input` |
-//! | generate (SGLang) | `text` or `input_ids` |
+//! APIs it is the first `PrefixLength` characters of the prompt's text, or as many token ids. Which
+//! members of the body are the prompt is in the [table of APIs](crate::api::TABLE): `messages` for
+//! chat completions, `system` and then `messages` for Anthropic's messages, and so on.
 //!
 //! - Text is every string that is reached from there through arrays and the keys `content`, `text`
 //!   and `output` (tool outputs of the responses API), in the order of the document. So roles, tool
 //!   calls and images do not count, tool messages do, and `null` is no text. What `type` a content
 //!   part says it has does not matter: only parts that are text have a `text`.
-//! - `instructions` and `system` come first even when they come later in the body, because that is
-//!   where the server puts them: equal prompts are equal whatever the order of the keys.
+//! - What leads (`instructions`, `system`, a `query`) comes first even when it comes later in the body,
+//!   because that is where the server puts it: equal prompts are equal whatever the order of the keys.
+//!   Of several names for it the first one in the body counts.
 //! - An escape is one character (a surrogate pair too; half a pair is U+FFFD), and so is a multi-byte
 //!   sequence. Bytes that are no UTF-8 are kept as they are.
 //! - Where one string ends and the next begins is part of the prefix, but not of its length: `ab`,
 //!   `c` and `a`, `bc` are different prompts to the server, too. Strings without characters do not
 //!   count.
-//! - Arrays of numbers in `prompt`, `input` and `input_ids` are token ids; what comes first, text or
-//!   ids, decides, and the rest of the other kind is left out.
+//! - Arrays of numbers in `prompt`, `input`, `input_ids` and the like are token ids; what comes first,
+//!   text or ids, decides, and the rest of the other kind is left out.
 //! - Of a key that an object has twice, the first one counts (so that a decision never has to be
 //!   taken back); `null` is as if the key were absent. This is about routing only: the instance gets
 //!   the body as it is.
@@ -49,10 +43,13 @@ use section::{BOUNDARY, Section};
 use skim::Nest;
 use text::{Decoder, Name};
 
-use super::api::Api;
+use crate::api::{Api, Keys, Prompt};
 
 /// Bytes that are kept of `model` and of `prompt_cache_key`.
 const MAX_NAME: usize = 1024;
+
+/// What matters in a body that has no prompt.
+const NO_PROMPT: Keys = Keys { lead: &[], main: &[], media: &[], ids: false, model: "model" };
 
 /// What the prefix was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,15 +97,15 @@ pub struct PrefixRef<'a> {
 /// Reads a body in pieces and keeps its prefix.
 #[derive(Debug)]
 pub struct Scanner {
-    api: Api,
+    keys: &'static Keys,
     prefix_length: usize,
     state: State,
     /// The role of the value that comes, or of the string being read.
     role: Role,
     /// The bit of the key whose value comes.
-    bit: u8,
+    bit: u32,
     /// Bits of names that are known from elsewhere.
-    known: u8,
+    known: u32,
     frames: [Frame; MAX_LEVELS],
     depth: usize,
     key: Name<MAX_KEY>,
@@ -129,7 +126,7 @@ impl Scanner {
     /// token ids for the others.
     pub fn new(api: Api, prefix_length: usize) -> Self {
         let mut scanner = Self {
-            api,
+            keys: &NO_PROMPT,
             prefix_length,
             state: State::Start,
             role: Role::Skip,
@@ -155,9 +152,10 @@ impl Scanner {
 
     /// Makes it as new, and keeps its memory: a scanner in use again does not allocate.
     pub fn reset(&mut self, api: Api, prefix_length: usize) {
-        self.api = api;
+        let prompt = &api.info().prompt;
+        self.keys = if let Prompt::Json(keys) = prompt { keys } else { &NO_PROMPT };
         self.prefix_length = prefix_length;
-        self.state = if api == Api::Invocations { State::Raw } else { State::Start };
+        self.state = if matches!(prompt, Prompt::Bytes) { State::Raw } else { State::Start };
         self.depth = 0;
         self.known = 0;
         self.lead.reset(prefix_length);

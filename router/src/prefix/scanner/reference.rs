@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{BOUNDARY, MAX_LEVELS, MAX_NAME, Prefix, PrefixKind};
-use crate::prefix::Api;
+use crate::api::{Api, Keys, Prompt};
 
 /// A JSON value that keeps the order of keys, and keys that come twice.
 enum Tree {
@@ -118,10 +118,14 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         let text = body[..body.len().min(prefix_length)].to_vec();
         (text.len(), text, PrefixKind::Body)
     };
-    if api == Api::Invocations {
-        let (units, text, kind) = bytes(body);
-        return Some(Prefix { units, text, kind, model: None, cache_key: None });
-    }
+    let keys = match &api.info().prompt {
+        Prompt::Json(keys) => keys,
+        Prompt::None => &super::NO_PROMPT,
+        Prompt::Bytes => {
+            let (units, text, kind) = bytes(body);
+            return Some(Prefix { units, text, kind, model: None, cache_key: None });
+        }
+    };
     let tree: Tree = serde_json::from_slice(body).ok()?;
     let Tree::Object(members) = tree else {
         let (units, text, kind) = bytes(body);
@@ -134,26 +138,20 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         Some(Tree::Text(text)) => Some(text.as_bytes()[..text.len().min(MAX_NAME)].to_vec()),
         _ => None,
     };
-    let (lead, main): (&[&str], &[&str]) = match api {
-        Api::ChatCompletions => (&[], &["messages"]),
-        Api::Messages => (&["system"], &["messages"]),
-        Api::Responses => (&["instructions"], &["input"]),
-        Api::Completions => (&[], &["prompt"]),
-        Api::Embeddings => (&[], &["input"]),
-        Api::Generate => (&[], &["text", "input_ids"]),
-        _ => (&[], &[]),
-    };
-    let numbers = matches!(api, Api::Completions | Api::Embeddings | Api::Generate);
-    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers };
-    for keys in [lead, main] {
-        // In the order of the document, each key once.
-        let mut seen: Vec<&str> = Vec::new();
-        for (key, value) in &members {
-            let counts = keys.contains(&key.as_str()) && !seen.contains(&key.as_str());
-            if counts && !matches!(value, Tree::Null) {
-                seen.push(key);
-                walk.value(value, 1, false);
-            }
+    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: keys.ids };
+    let Keys { lead, main, model, .. } = keys;
+    // The names of what leads are names of one thing; of the others each counts, in the order of the
+    // document, and once.
+    let mut present = members.iter().filter(|(_, value)| !matches!(value, Tree::Null));
+    if let Some((_, value)) = present.find(|(key, _)| lead.contains(&key.as_str())) {
+        walk.value(value, 1, false);
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (key, value) in &members {
+        let counts = main.contains(&key.as_str()) && !seen.contains(&key.as_str());
+        if counts && !matches!(value, Tree::Null) {
+            seen.push(key);
+            walk.value(value, 1, false);
         }
     }
     let ids = matches!(walk.units.first(), Some((_, Unit::Id(_))));
@@ -186,6 +184,6 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         0 => bytes(body.trim_ascii_end()),
         n => (n, text, if ids { PrefixKind::TokenIds } else { PrefixKind::Text }),
     };
-    let model = if api == Api::Generate { name("lora_path") } else { name("model") };
+    let model = name(model);
     Some(Prefix { text, units, kind, model, cache_key: name("prompt_cache_key") })
 }
