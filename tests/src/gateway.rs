@@ -213,7 +213,9 @@ impl Gateway {
     pub fn metrics(&self) -> Metrics {
         let page = self.admin_get("/metrics");
         assert_eq!(page.status(), 200);
-        Metrics::parse(&String::from_utf8(page.payload()).expect("text"))
+        let metrics = Metrics::parse(&String::from_utf8(page.payload()).expect("text"));
+        metrics.assert_names();
+        metrics
     }
 
     /// The sum of a metric's samples that have these labels.

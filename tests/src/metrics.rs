@@ -32,6 +32,22 @@ impl Metrics {
         Self { samples }
     }
 
+    /// Label values that are the gateway's own words are all written in one style.
+    ///
+    /// # Panics
+    /// When one is not in snake_case.
+    pub fn assert_names(&self) {
+        const GIVEN: [&str; 5] = ["endpoint_name", "variant", "instance_url", "version", "le"];
+        for sample in &self.samples {
+            for (label, value) in &sample.labels {
+                let name =
+                    |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+                let good = !value.is_empty() && value.bytes().all(name);
+                assert!(good || GIVEN.contains(&&**label), "{label}={value:?} in {}", sample.name);
+            }
+        }
+    }
+
     /// The sum of all samples of `name` that have all of `labels`.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.matching(name, labels).map(|sample| sample.value).sum()

@@ -20,7 +20,7 @@ fn run(args: &[&str]) -> (Output, String, String) {
 fn every_command_explains_itself() {
     let (output, help, _) = run(&["--help"]);
     assert!(output.status.success());
-    for command in ["serve", "check", "explain", "doctor", "completions"] {
+    for command in ["serve", "check", "status", "explain", "doctor", "completions", "help"] {
         assert!(help.contains(command), "{help}");
         let (output, text, _) = run(&[command, "--help"]);
         assert!(output.status.success() && text.len() > 150, "{command}: {text}");
@@ -40,6 +40,116 @@ fn every_command_explains_itself() {
     }
     let (output, version, _) = run(&["--version"]);
     assert!(output.status.success() && version.starts_with("atalho "), "{version}");
+}
+
+#[test]
+fn help_is_a_command_like_the_others() {
+    let (_, all, _) = run(&["--help"]);
+    assert_eq!(run(&["help"]).1, all);
+    let (_, check, _) = run(&["check", "--help"]);
+    assert_eq!(run(&["help", "check"]).1, check);
+    let (output, text, err) = run(&["help", "--help"]);
+    assert!(output.status.success() && text.contains("COMMAND"), "{text}{err}");
+    let (output, _, err) = run(&["help", "frobnicate"]);
+    assert!(!output.status.success() && err.contains("frobnicate"), "{err}");
+}
+
+#[test]
+fn a_flag_from_the_environment_is_named_by_its_variable() {
+    for (command, variable, value) in [
+        ("serve", "ATALHO_LISTEN", "127.0.0.1:0"),
+        ("serve", "ATALHO_BACKENDS", "http://127.0.0.1:1"),
+        ("status", "ATALHO_ADMIN", "127.0.0.1:9"),
+    ] {
+        let output = atalho(None)
+            .args([command, "--config", "/nowhere.toml"])
+            .env(variable, value)
+            .output()
+            .expect("the binary");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(err.contains(variable) && err.contains("--config"), "{err}");
+    }
+    // On the command line there is no variable to be named, even if one is set as well.
+    let output = atalho(None)
+        .args(["serve", "--config", "/nowhere.toml", "--listen", "127.0.0.1:0"])
+        .env("ATALHO_LISTEN", "127.0.0.1:0")
+        .output()
+        .expect("the binary");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("--listen") && !err.contains("ATALHO_LISTEN"), "{err}");
+}
+
+#[test]
+fn status_says_what_is_wrong_with_whom_since_when_and_why() {
+    let (well, gone) = (Upstream::ok(), Upstream::ok());
+    let setup = Setup::new(Engine::Userspace).instances([&well, &gone]);
+    let setup = setup.set("health.interval", "50ms").set("health.timeout", "50ms");
+    let gateway = setup.start();
+    let admin = gateway.admin().to_string();
+    let status = || run(&["status", "--admin", &admin]);
+    let (output, text, err) = status();
+    assert!(output.status.success(), "{text}{err}");
+    assert!(text.contains("2 of 2 instances can serve"), "{text}");
+
+    let url = gone.url();
+    drop(gone);
+    let line = tests::wait::eventually_some("the dead instance is shown as down", || {
+        let (_, text, _) = status();
+        text.lines().find(|line| line.contains("down")).map(str::to_owned)
+    });
+    for part in [&*url, "0 in flight", "for ", "health checks fail", "refused"] {
+        assert!(line.contains(part), "{part:?} is not in {line}");
+    }
+    let (output, _, _) = status();
+    assert_eq!(output.status.code(), Some(1), "somebody has to look at it");
+    let page = gateway.status();
+    let instance = &page["endpoints"][0]["variants"][0]["instances"][1];
+    assert_eq!(
+        (&instance["status"], &instance["last_check"]["ok"]),
+        (&"down".into(), &false.into())
+    );
+    let (output, json, _) = run(&["status", "--json", "--admin", &admin]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["endpoints"][0]["variants"][0]["instances"][1]["since"], instance["since"]);
+}
+
+#[test]
+fn status_says_what_the_last_reload_said() {
+    let upstream = Upstream::ok();
+    let setup = Setup::single(Engine::Userspace, &upstream);
+    let gateway = setup.start();
+    let admin = gateway.admin().to_string();
+    let last = || gateway.metric("atalho_config_last_reload_successful", &[]);
+    let at = || gateway.metric("atalho_config_last_reload_timestamp_seconds", &[]);
+    assert!(last() == 1.0 && at() > 1.6e9, "{} at {}", last(), at());
+    let file = gateway.config_file();
+    let good = std::fs::read_to_string(&file).unwrap();
+    tests::gateway::replace(&file, &format!("colour = \"red\"\n{good}"));
+    tests::eventually("it is refused", || last() == 0.0);
+    let (output, text, _) = run(&["status", "--admin", &admin]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text.contains("is not in effect") && text.contains("atalho.toml:1:1: colour"),
+        "{text}"
+    );
+    // Taken back: there is nothing to take over, and nothing wrong.
+    tests::gateway::replace(&file, &good);
+    tests::eventually("all is well again", || last() == 1.0);
+    let (output, text, _) = run(&["status", "--admin", &admin]);
+    assert!(output.status.success() && !text.contains("colour"), "{text}");
+}
+
+#[test]
+fn status_of_no_gateway_says_whom_it_asked() {
+    let (output, _, err) = run(&["status", "--admin", "127.0.0.1:1"]);
+    assert!(!output.status.success() && err.contains("127.0.0.1:1"), "{err}");
+    // A client's listener is no admin address.
+    let upstream = Upstream::ok();
+    let address = upstream.address().to_string();
+    let (output, _, err) = run(&["status", "--admin", &address]);
+    assert!(!output.status.success() && err.contains(&address), "{err}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ for_each_engine! {
             metrics.sum("atalho_body_bytes_total", &[("direction", direction)]) as usize
         };
         assert_eq!((bytes("request"), bytes("response")), (up, down));
-        let labels = [("endpoint", "default"), ("variant", "main")];
+        let labels = [("endpoint_name", "default"), ("variant", "main")];
         assert_eq!(metrics.sum("atalho_requests_total", &labels), rounds);
         assert_eq!(metrics.sum("atalho_requests_total", &[("reason", "single")]), rounds);
         assert_eq!(metrics.sum("atalho_responses_total", &[("class", "2xx")]), rounds);
@@ -163,7 +163,7 @@ fn errors_of_the_gateway_are_counted_by_reason() {
     let answer = gateway.ask(chat("x"));
     let reason = answer.get("x-atalho-error").unwrap().to_owned();
     assert_eq!(answer.status(), 503);
-    let labels = [("status", "503"), ("reason", reason.as_str()), ("endpoint", "default")];
+    let labels = [("status", "503"), ("reason", reason.as_str()), ("endpoint_name", "default")];
     eventually("it is counted", || gateway.metric("atalho_errors_total", &labels) == 1.0);
 }
 

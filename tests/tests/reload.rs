@@ -212,7 +212,7 @@ for_each_engine! {
         instance.send(CHUNKED_HEAD);
         client.head();
         gateway.reload(&both(true).instance(b.address()));
-        let labels = [("instance", &*a.url())];
+        let labels = [("instance_url", &*a.url())];
         let gauge = gateway.metrics();
         assert_eq!(gauge.sum("atalho_instance_draining", &[]), 1.0, "{labels:?}");
         for n in 0..20 {

@@ -3,8 +3,10 @@
 //! They only read. They have no authentication, which is why they are on loopback by default; who
 //! binds them elsewhere is warned in the log.
 
+pub(crate) mod moment;
 mod pages;
-mod status;
+mod ready;
+pub(crate) mod status;
 
 use std::{
     io,

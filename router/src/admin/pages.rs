@@ -2,12 +2,8 @@
 
 use std::io::Write;
 
-use super::status::Status;
-use crate::{
-    http::Method,
-    metrics,
-    shared::{Phase, Shared},
-};
+use super::{ready::ready, status::Status};
+use crate::{http::Method, metrics, shared::Shared};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -38,7 +34,7 @@ pub(super) fn page(method: Method, path: &str, shared: &Shared) -> Page {
         "/healthz" => Page::text(200, "alive\n"),
         "/readyz" => match ready(shared) {
             Ok(()) => Page::text(200, "ready\n"),
-            Err(why) => Page::text(503, why),
+            Err(why) => Page::text(503, &format!("{why}\n")),
         },
         "/status" => {
             let mut body = serde_json::to_vec_pretty(&Status::of(shared)).unwrap_or_default();
@@ -46,19 +42,6 @@ pub(super) fn page(method: Method, path: &str, shared: &Shared) -> Page {
             Page { status: 200, media_type: "application/json", body }
         }
         _ => Page::not_found(),
-    }
-}
-
-/// Whether a load balancer should send clients here.
-fn ready(shared: &Shared) -> Result<(), &'static str> {
-    if *shared.phase.borrow() != Phase::Running {
-        return Err("draining: open exchanges end, new connections are not accepted\n");
-    }
-    let fleet = shared.fleet.load();
-    if fleet.instances().any(|(_, _, instance)| instance.available()) {
-        Ok(())
-    } else {
-        Err("no instance can serve: /status says why\n")
     }
 }
 

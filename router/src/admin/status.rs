@@ -1,70 +1,124 @@
 //! The status page: what an operator wants to see at once.
+//!
+//! The same types are written by the page and read by `atalho status`.
 
-use serde::Serialize;
+use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
+use super::{moment::Time, ready::ready};
 use crate::{
     fleet::{Endpoint, Instance, Variant},
     shared::{Phase, Shared},
 };
 
+/// A word of this program: borrowed where the page is written, owned where it is read.
+type Word = Cow<'static, str>;
+
 /// Everything on the page.
-#[derive(Serialize)]
-pub(super) struct Status {
-    version: &'static str,
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Status {
+    pub(crate) version: Word,
     /// `running`, `draining` or `stopped`.
-    phase: &'static str,
-    config: Config,
-    client_connections: i64,
-    engines: Vec<Engine>,
-    endpoints: Vec<EndpointStatus>,
+    pub(crate) phase: Word,
+    /// Whether clients should be sent here, as in `/readyz`.
+    pub(crate) ready: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_ready: Option<Word>,
+    pub(crate) config: Config,
+    pub(crate) client_connections: i64,
+    pub(crate) engines: Vec<Engine>,
+    pub(crate) endpoints: Vec<EndpointStatus>,
     /// Instances that were removed from the configuration and still serve their last requests.
-    leaving: Vec<InstanceStatus>,
+    pub(crate) leaving: Vec<InstanceStatus>,
 }
 
-#[derive(Serialize)]
-struct Config {
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Config {
     /// Counts up with each configuration that took effect.
-    generation: i64,
-    /// Seconds since 1970.
-    applied_at: i64,
-    /// Reloads that were refused since the start; the log says why.
-    refused: u64,
+    pub(crate) generation: i64,
+    /// When the running one did.
+    pub(crate) applied_at: Time,
+    /// Reloads that were refused since the start.
+    pub(crate) refused: u64,
+    /// The last attempt to take over a changed file; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_reload: Option<LastReload>,
 }
 
-#[derive(Serialize)]
-struct Engine {
-    name: &'static str,
-    available: bool,
-    reason: &'static str,
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct LastReload {
+    pub(crate) at: Time,
+    pub(crate) successful: bool,
+    /// What is wrong or was left out, a line for each.
+    pub(crate) messages: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct EndpointStatus {
-    name: String,
-    variants: Vec<VariantStatus>,
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Engine {
+    pub(crate) name: Word,
+    pub(crate) available: bool,
+    pub(crate) reason: Word,
 }
 
-#[derive(Serialize)]
-struct VariantStatus {
-    name: String,
-    weight: f64,
-    strategy: &'static str,
-    prefix_length: usize,
-    concurrency_threshold: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_in_flight: Option<u32>,
-    instances: Vec<InstanceStatus>,
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct EndpointStatus {
+    pub(crate) name: String,
+    pub(crate) variants: Vec<VariantStatus>,
 }
 
-#[derive(Serialize)]
-struct InstanceStatus {
-    url: String,
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct VariantStatus {
+    pub(crate) name: String,
+    pub(crate) weight: f64,
+    pub(crate) strategy: Word,
+    pub(crate) prefix_length: usize,
+    pub(crate) concurrency_threshold: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_in_flight: Option<u32>,
+    pub(crate) instances: Vec<InstanceStatus>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct InstanceStatus {
+    pub(crate) url: String,
     /// `up`, or what speaks against it: `down`, `ejected`, `draining`, `unresolved`, `removed`.
-    status: &'static str,
-    available: bool,
-    in_flight: u32,
-    weight: f64,
-    addresses: Vec<String>,
+    pub(crate) status: Word,
+    /// Whether it may get new requests.
+    pub(crate) available: bool,
+    /// Since when it has this status.
+    pub(crate) since: Time,
+    /// What speaks against it, as a clause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+    /// When requests will be tried there again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ejected_until: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_check: Option<Check>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_failure: Option<Failure>,
+    pub(crate) in_flight: u32,
+    pub(crate) weight: f64,
+    pub(crate) addresses: Vec<String>,
+}
+
+/// The last health check.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Check {
+    pub(crate) at: Time,
+    pub(crate) ok: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// The last request that failed by the instance's fault.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Failure {
+    pub(crate) at: Time,
+    /// `connect`, `reset`, `timeout`, `protocol` or `status`.
+    pub(crate) kind: Word,
 }
 
 impl Status {
@@ -72,22 +126,35 @@ impl Status {
         let fleet = shared.fleet.load();
         let config = &shared.metrics.config;
         let engines = shared.metrics.engines();
+        let readiness = ready(shared);
         Status {
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").into(),
             phase: match *shared.phase.borrow() {
                 Phase::Running => "running",
                 Phase::Draining => "draining",
                 Phase::Stopped => "stopped",
-            },
+            }
+            .into(),
+            ready: readiness.is_ok(),
+            not_ready: readiness.err().map(Into::into),
             config: Config {
-                generation: config.generation.get(),
-                applied_at: config.applied_at.get(),
-                refused: config.reloads_failed.get(),
+                generation: config.generation(),
+                applied_at: Time(config.applied_at()),
+                refused: config.failed(),
+                last_reload: config.last_reload().map(|last| LastReload {
+                    at: Time(last.at),
+                    successful: last.successful,
+                    messages: last.message.lines().map(str::to_owned).collect(),
+                }),
             },
             client_connections: shared.metrics.clients.open.get(),
             engines: engines
                 .into_iter()
-                .map(|(name, reason)| Engine { name, available: reason == "ok", reason })
+                .map(|(name, reason)| Engine {
+                    name: name.into(),
+                    available: reason == "ok",
+                    reason: reason.into(),
+                })
                 .collect(),
             endpoints: fleet.endpoints().iter().map(endpoint).collect(),
             leaving: fleet.leaving().map(|leaving| instance(&leaving)).collect(),
@@ -104,7 +171,7 @@ fn variant(variant: &Variant) -> VariantStatus {
     VariantStatus {
         name: variant.name.clone(),
         weight: variant.weight,
-        strategy: variant.routing.strategy.as_str(),
+        strategy: variant.routing.strategy.as_str().into(),
         prefix_length: variant.routing.prefix_length,
         concurrency_threshold: variant.routing.concurrency_threshold,
         max_in_flight: variant.max_in_flight.map(Into::into),
@@ -113,10 +180,22 @@ fn variant(variant: &Variant) -> VariantStatus {
 }
 
 fn instance(instance: &Instance) -> InstanceStatus {
+    let known = instance.diagnosis();
     InstanceStatus {
         url: instance.url.clone(),
-        status: instance.status().as_str(),
-        available: instance.available(),
+        status: known.status.as_str().into(),
+        available: known.status.available(),
+        since: Time(known.since),
+        why: known.why,
+        ejected_until: known.ejected_until.map(Time),
+        last_check: known.last_check.map(|check| Check {
+            at: Time(check.at),
+            ok: check.error.is_none(),
+            error: check.error,
+        }),
+        last_failure: known
+            .last_failure
+            .map(|failure| Failure { at: Time(failure.at), kind: failure.kind.as_str().into() }),
         in_flight: instance.in_flight(),
         weight: instance.weight(),
         addresses: instance.addresses().iter().map(ToString::to_string).collect(),

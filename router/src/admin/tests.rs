@@ -74,7 +74,7 @@ fn metrics_follow_the_fleet() {
     let (shared, _phase) = shared(false);
     let page = get(&shared, "/metrics");
     assert!(page.contains("Content-Type: text/plain; version=0.0.4\r\n"), "{page}");
-    let labels = r#"endpoint="chat",instance="http://127.0.0.1:9",variant="main""#;
+    let labels = r#"endpoint_name="chat",instance_url="http://127.0.0.1:9",variant="main""#;
     assert!(page.contains(&format!("atalho_instance_available{{{labels}}} 1\n")), "{page}");
 }
 

@@ -44,13 +44,13 @@ fn report(file: &str, config: &Config) -> String {
         for variant in &endpoint.variants {
             let _ = writeln!(
                 out,
-                "{}/{}: {}, prefix length {}, concurrency threshold {}, {} instances",
+                "{}/{}: {}, prefix length {}, concurrency threshold {}, {}",
                 endpoint.name,
                 variant.name,
                 variant.strategy,
                 variant.prefix_length,
                 variant.concurrency_threshold,
-                variant.instances.len(),
+                super::counted(variant.instances.len(), "instance"),
             );
         }
     }
@@ -98,6 +98,7 @@ mod tests {
         let config = config::parse("f.toml", text).expect("a valid configuration");
         let report = report("f.toml", &config);
         assert!(report.contains("a/v: prefix-aware, prefix length 4096"), "{report}");
+        assert!(report.contains("threshold 10, 1 instance\n"), "{report}");
         assert!(report.contains("note: a/v has one instance"), "{report}");
         assert!(report.contains("note: the admin pages on 0.0.0.0:9901"), "{report}");
     }

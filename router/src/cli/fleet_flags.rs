@@ -20,7 +20,8 @@ pub(super) struct FleetFlags {
     )]
     pub(super) config: Option<PathBuf>,
 
-    /// An inference server, as http://host:port; repeat it for each one.
+    /// An inference server, as http://host:port; repeat it for each one, or separate them by commas,
+    /// as in the environment variable.
     #[arg(long, value_name = "URL", env = "ATALHO_BACKENDS", value_delimiter = ',')]
     pub(super) backend: Vec<String>,
 

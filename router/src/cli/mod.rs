@@ -3,17 +3,20 @@
 mod check;
 mod completions;
 mod doctor;
+mod environment;
 mod explain;
 mod fleet_flags;
+mod help;
 mod host;
 mod serve;
+mod status;
 
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A gateway for fleets of LLM inference servers.
 ///
@@ -21,7 +24,7 @@ use clap::{Parser, Subcommand};
 /// again; once an instance has its share of requests in flight, the next ones overflow to a less
 /// busy one. Bodies are carried by the kernel where that pays, else by user space.
 #[derive(Parser, Debug)]
-#[command(name = "atalho", version, after_help = AFTER_HELP)]
+#[command(name = "atalho", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -31,6 +34,7 @@ const AFTER_HELP: &str = "\
 Examples:
   atalho serve --backend http://10.0.0.11:8000 --backend http://10.0.0.12:8000
   atalho check /etc/atalho/atalho.toml && systemctl reload atalho
+  atalho status --config /etc/atalho/atalho.toml
   atalho explain --config /etc/atalho/atalho.toml request.json
   atalho doctor
 
@@ -40,19 +44,28 @@ Each command explains itself: atalho COMMAND --help";
 enum Command {
     Serve(serve::Options),
     Check(check::Options),
+    Status(status::Options),
     Explain(Box<explain::Options>),
     Doctor(doctor::Options),
     Completions(completions::Options),
+    Help(help::Options),
 }
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and the version come this way as well, and are no failures.
+        Err(error) => environment::name_variables(error, &built()).exit(),
+    };
+    let result = match cli.command {
         Command::Serve(options) => serve::serve(options),
         Command::Check(options) => check::check(&options),
+        Command::Status(options) => status::status(&options),
         Command::Explain(options) => explain::explain(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Completions(options) => completions::completions(&options),
+        Command::Help(options) => help::help(&options),
     };
     match result {
         Ok(code) => code,
@@ -61,6 +74,13 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The definition of all commands, with what clap adds to it.
+fn built() -> clap::Command {
+    let mut program = Cli::command();
+    program.build();
+    program
 }
 
 /// Prints a report. A reader that has seen enough (`| head`) is no error.
@@ -72,14 +92,16 @@ fn print(report: &str) -> anyhow::Result<()> {
     }
 }
 
+/// A number of things, with an s where it takes one.
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_definition_is_consistent_and_every_flag_is_explained() {
-        let mut command = super::Cli::command();
-        command.build();
+        let command = super::built();
         command.clone().debug_assert();
         for sub in command.get_subcommands() {
             assert!(sub.get_about().is_some(), "{}", sub.get_name());

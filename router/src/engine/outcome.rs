@@ -88,40 +88,53 @@ pub enum Decline {
     Stalled,
 }
 
-impl HandBack {
-    /// The name used in metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Crossed => "crossed",
-            Self::Backlog => "backlog",
-            Self::NoTarget => "no_target",
-            Self::Malformed => "malformed",
-            Self::TooManyChunks => "too_many_chunks",
-            Self::TooLong => "too_long",
-            Self::Hole => "hole",
-            Self::TargetReadable => "target_readable",
-            Self::Bypassed => "bypassed",
-            Self::Stalled => "stalled",
-        }
-    }
+/// Every reason for which a kernel engine may fall back, by its name; some are of one engine only.
+pub(super) fn fallbacks() -> impl Iterator<Item = &'static str> {
+    let handed_back = HandBack::ALL.iter().map(|reason| reason.as_str());
+    handed_back.chain(Decline::ALL.iter().map(|reason| reason.as_str()))
 }
 
-impl Decline {
-    /// The name used in metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::NotEstablished => "not_established",
-            Self::NoRoom => "no_room",
-            Self::System => "system",
-            Self::Family => "family",
-            Self::Options => "options",
-            Self::Segments => "segments",
-            Self::Window => "window",
-            Self::SendQueue => "send_queue",
-            Self::Unknown => "unknown",
-            Self::Interface => "interface",
-            Self::Stalled => "stalled",
+/// Gives reasons their names, and a list of all of them that cannot miss one.
+macro_rules! named {
+    ($kind:ident { $($reason:ident => $name:literal,)* }) => {
+        impl $kind {
+            /// All there are.
+            pub const ALL: &[Self] = &[$(Self::$reason),*];
+
+            /// The name used in metrics and logs.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $name,)*
+                }
+            }
         }
-    }
+    };
 }
+
+named! { HandBack {
+    Crossed => "crossed",
+    Backlog => "backlog",
+    NoTarget => "no_target",
+    Malformed => "malformed",
+    TooManyChunks => "too_many_chunks",
+    TooLong => "too_long",
+    Hole => "hole",
+    TargetReadable => "target_readable",
+    Bypassed => "bypassed",
+    Stalled => "stalled",
+} }
+
+named! { Decline {
+    Unread => "unread",
+    NotEstablished => "not_established",
+    NoRoom => "no_room",
+    System => "system",
+    Family => "family",
+    Options => "options",
+    Segments => "segments",
+    Window => "window",
+    SendQueue => "send_queue",
+    Unknown => "unknown",
+    Interface => "interface",
+    Stalled => "stalled",
+} }

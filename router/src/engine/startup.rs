@@ -28,6 +28,7 @@ pub fn kernel(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Loade
     let mut works = None;
     for (name, tried) in [("sockmap", sockmap), ("splice", splice)] {
         let metrics = metrics.engine(name);
+        metrics.expect_fallbacks(super::outcome::fallbacks());
         let (reason, message) = match tried {
             None => {
                 metrics.available(Err("disabled"));

@@ -129,7 +129,7 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
         Ok(_) => (Check::Good, String::new()),
     };
     instance.metrics.checked(check == Check::Good);
-    match instance.note_check(check) {
+    match instance.note_check(check, &why) {
         Some(Change::Down) => {
             tracing::warn!(instance = instance.url, why, "instance down: its health checks fail");
         }

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
@@ -37,6 +37,17 @@ impl FailureKind {
     /// What an answer of this status says about the instance; a 4xx is the client's own fault.
     pub const fn of_status(status: u16) -> Option<Self> {
         if status >= 500 { Some(Self::Status) } else { None }
+    }
+
+    /// The name used in status pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Reset => "reset",
+            Self::Timeout => "timeout",
+            Self::Protocol => "protocol",
+            Self::Status => "status",
+        }
     }
 
     /// Whether a good health check says that the cause is gone. A server may well answer checks
@@ -134,6 +145,9 @@ pub(crate) struct HealthState {
     bits: AtomicU32,
     /// When the ejection ends, in [`now`] milliseconds.
     ejected_until: AtomicU64,
+    /// When the status became what it is, in [`now`] milliseconds; the end of an ejection is not
+    /// noted here.
+    changed: AtomicU64,
     /// Whether a success has anything to clear.
     tarnished: AtomicBool,
     history: Mutex<History>,
@@ -156,6 +170,8 @@ struct History {
     successes: u32,
     /// What the last ejection was for.
     cause: Option<FailureKind>,
+    /// When a request failed last, in [`now`] milliseconds, and how.
+    last_failure: Option<(u64, FailureKind)>,
 }
 
 /// Milliseconds since about when this process first asked. The clock never jumps: it is not the
@@ -171,6 +187,16 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The time of day of a moment in [`now`] milliseconds, as far as any clock reaches.
+fn wall(moment: u64) -> SystemTime {
+    let (now, wall) = (now(), SystemTime::now());
+    let shifted = match moment.checked_sub(now) {
+        Some(left) => wall.checked_add(Duration::from_millis(left)),
+        None => wall.checked_sub(Duration::from_millis(now - moment)),
+    };
+    shifted.unwrap_or(wall)
+}
+
 impl HealthState {
     pub(crate) fn new(resolved: bool, drain: bool, settings: Arc<Settings>) -> Self {
         let mut bits = 0;
@@ -183,6 +209,7 @@ impl HealthState {
         Self {
             bits: AtomicU32::new(bits),
             ejected_until: AtomicU64::new(0),
+            changed: AtomicU64::new(now()),
             tarnished: AtomicBool::new(false),
             history: Mutex::default(),
             settings: ArcSwap::new(settings),
@@ -194,10 +221,14 @@ impl HealthState {
     }
 
     fn set(&self, bit: u32, on: bool) {
+        let before = self.status();
         if on {
             self.bits.fetch_or(bit, Relaxed);
         } else {
             self.bits.fetch_and(!bit, Relaxed);
+        }
+        if before.as_str() != self.status().as_str() {
+            self.changed.store(now(), Relaxed);
         }
     }
 
@@ -208,6 +239,23 @@ impl HealthState {
             return Status(bits & !Status::EJECTED);
         }
         Status(bits)
+    }
+
+    /// Since when the status is what it is.
+    pub(crate) fn since(&self) -> SystemTime {
+        let (changed, end) = (self.changed.load(Relaxed), self.ejected_until.load(Relaxed));
+        // An ejection ends by itself, and nobody takes that down.
+        wall(if end <= now() { changed.max(end) } else { changed })
+    }
+
+    /// When requests will be tried again; `None` when it is not ejected.
+    pub(crate) fn ejected_until(&self) -> Option<SystemTime> {
+        self.status().ejected().then(|| wall(self.ejected_until.load(Relaxed)))
+    }
+
+    /// When a request failed last by the instance's fault, and how.
+    pub(crate) fn last_failure(&self) -> Option<(SystemTime, FailureKind)> {
+        self.history().last_failure.map(|(at, kind)| (wall(at), kind))
     }
 
     pub(crate) fn available(&self) -> bool {
@@ -250,6 +298,7 @@ impl HealthState {
     pub(crate) fn note_failure(&self, kind: FailureKind) -> Option<Duration> {
         let mut history = self.history();
         self.tarnished.store(true, Relaxed);
+        history.last_failure = Some((now(), kind));
         history.successes = 0;
         // Requests that were on their way when it was ejected say nothing new.
         if self.status().ejected() {
@@ -268,6 +317,8 @@ impl HealthState {
         history.failures = 0;
         history.cause = Some(kind);
         let until = now() + u64::try_from(length.as_millis()).unwrap_or(u64::MAX / 2);
+        // What an ejection that has ended by itself left behind would hide that the status changes.
+        self.set(Status::EJECTED, false);
         self.ejected_until.store(until, Relaxed);
         self.set(Status::EJECTED, true);
         Some(length)
@@ -419,6 +470,42 @@ mod tests {
             failing.note_check(Check::Good);
         }
         assert_eq!((lost.available(), failing.available()), (true, false));
+    }
+
+    /// Seconds from now, rounded.
+    fn seconds_to(moment: SystemTime) -> i64 {
+        let now = SystemTime::now();
+        match moment.duration_since(now) {
+            Ok(left) => left.as_secs_f64().round() as i64,
+            Err(past) => -(past.duration().as_secs_f64().round() as i64),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tells_since_when_and_until_when() {
+        let state = state(settings());
+        let ago = |state: &HealthState| -seconds_to(state.since());
+        advance(Duration::from_secs(100)).await;
+        assert_eq!(ago(&state), 100, "well from the start");
+        assert_eq!((state.ejected_until(), state.last_failure()), (None, None));
+        assert_eq!(fail(&state, 3), Some(5));
+        assert_eq!((ago(&state), state.ejected_until().map(seconds_to)), (0, Some(5)));
+        advance(Duration::from_secs(3)).await;
+        fail(&state, 1);
+        assert_eq!((ago(&state), state.ejected_until().map(seconds_to)), (3, Some(2)));
+        advance(Duration::from_secs(9)).await;
+        assert_eq!((ago(&state), state.ejected_until()), (7, None), "well again by itself");
+        assert_eq!(fail(&state, 1), Some(10), "on probation");
+        assert_eq!((ago(&state), state.ejected_until().map(seconds_to)), (0, Some(10)));
+        // The more important reason hides the other one, and is the one that counts.
+        advance(Duration::from_secs(4)).await;
+        state.note_check(Check::Unreachable);
+        assert_eq!((state.status().as_str(), ago(&state)), ("down", 0));
+        advance(Duration::from_secs(50)).await;
+        let (at, kind) = state.last_failure().expect("there were some");
+        assert_eq!((-seconds_to(at), kind), (54, FailureKind::Status));
+        state.note_check(Check::Good);
+        assert_eq!((state.status().as_str(), ago(&state)), ("up", 0));
     }
 
     #[test]

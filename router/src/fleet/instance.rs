@@ -12,7 +12,8 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Counter, FailureKind, Status,
+    Counter, Diagnosis, FailureKind, Status,
+    diagnosis::{FailureNote, Notes},
     health_state::{Change, Check, HealthState},
 };
 use crate::config::{Health, InstanceUrl};
@@ -41,6 +42,8 @@ pub struct Instance {
     weight: AtomicU64,
     counter: Counter,
     health: HealthState,
+    /// For people who ask why.
+    notes: Notes,
     addresses: ArcSwap<Vec<SocketAddr>>,
     literal: bool,
 }
@@ -66,6 +69,7 @@ impl Instance {
             weight: AtomicU64::new(weight.to_bits()),
             counter,
             health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
+            notes: Notes::default(),
             addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
             literal: literal.is_some(),
             metrics,
@@ -92,8 +96,15 @@ impl Instance {
         self.addresses.store(Arc::new(addresses));
     }
 
-    pub(super) fn note_check(&self, check: Check) -> Option<Change> {
+    /// `why` says what was wrong, unless the check was good.
+    pub(super) fn note_check(&self, check: Check, why: &str) -> Option<Change> {
+        self.notes.check(if check == Check::Good { Ok(()) } else { Err(why.to_owned()) });
         self.health.note_check(check)
+    }
+
+    /// Records what came of a look-up of its host name; the error is for people.
+    pub(super) fn note_lookup(&self, result: Result<(), String>) {
+        self.notes.lookup(result);
     }
 
     /// Whether its host name has to be looked up from time to time.
@@ -124,6 +135,17 @@ impl Instance {
     /// What speaks against it, if anything.
     pub fn status(&self) -> Status {
         self.health.status()
+    }
+
+    /// Why it has its status, since when, and what happened last.
+    pub fn diagnosis(&self) -> Diagnosis {
+        let failure = self.health.last_failure().map(|(at, kind)| FailureNote { at, kind });
+        let status = self.status();
+        Diagnosis {
+            since: self.health.since(),
+            ejected_until: self.health.ejected_until(),
+            ..self.notes.diagnosis(status, failure)
+        }
     }
 
     /// Where it can be reached: all addresses of its host name, the preferred one first; empty

@@ -2,6 +2,7 @@
 
 mod build;
 pub mod counters;
+mod diagnosis;
 pub mod health;
 mod health_state;
 mod instance;
@@ -14,6 +15,7 @@ mod variant;
 
 pub use build::{BuildError, Fleet};
 pub use counters::{Counter, Counters};
+pub use diagnosis::{CheckNote, Diagnosis, FailureNote};
 pub use health_state::{FailureKind, Status};
 pub use instance::{Instance, InstanceId};
 pub use resolve::resolve_new;

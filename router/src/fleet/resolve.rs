@@ -33,6 +33,7 @@ pub(super) async fn resolve(instance: &Instance) {
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {LOOKUP:?}")),
     };
+    instance.note_lookup(found.as_ref().map(|_| ()).map_err(Clone::clone));
     match found {
         Ok(found) if *instance.addresses() == found => {}
         Ok(found) => {

@@ -48,7 +48,7 @@ pub(crate) fn only_variant(fleet: &Fleet) -> Arc<Variant> {
 /// Takes an instance out as failed health checks do.
 pub(crate) fn down(instance: &Instance) {
     for _ in 0..3 {
-        instance.note_check(super::health_state::Check::Bad);
+        instance.note_check(super::health_state::Check::Bad, "status 500");
     }
     assert!(!instance.available());
 }
@@ -56,7 +56,7 @@ pub(crate) fn down(instance: &Instance) {
 /// Brings an instance back as good health checks do.
 pub(crate) fn up(instance: &Instance) {
     for _ in 0..2 {
-        instance.note_check(super::health_state::Check::Good);
+        instance.note_check(super::health_state::Check::Good, "");
     }
     assert!(instance.available());
 }
@@ -65,6 +65,6 @@ pub(crate) fn up(instance: &Instance) {
 pub(crate) fn flip(instance: &Instance) {
     use super::health_state::Check;
     for check in [Check::Bad, Check::Bad, Check::Bad, Check::Good, Check::Good] {
-        instance.note_check(check);
+        instance.note_check(check, "status 500");
     }
 }

@@ -116,10 +116,8 @@ async fn reload(
         return;
     };
     let applied = |reloaded: &Reloaded| {
-        if let Err(error) = guarded.replace(&reloaded.config) {
-            tracing::error!("{error:#}");
-        }
         fleets.send_replace(());
+        guarded.replace(&reloaded.config)
     };
     Reloader::new(file, &shared.fleet, &counters, &shared.metrics).run(&mut hangup, applied).await;
 }

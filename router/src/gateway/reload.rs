@@ -62,6 +62,8 @@ pub(super) struct Reloader<'a> {
     metrics: &'a Metrics,
     /// What the file held when it was last read.
     text: Option<String>,
+    /// Whether the last attempt was refused.
+    refused: bool,
 }
 
 impl<'a> Reloader<'a> {
@@ -72,7 +74,7 @@ impl<'a> Reloader<'a> {
         counters: &'a Counters,
         metrics: &'a Metrics,
     ) -> Self {
-        Self { file, fleet, counters, metrics, text: None }
+        Self { file, fleet, counters, metrics, text: None, refused: false }
     }
 
     /// Reads the file and takes it over. Without `force`, `None` when it holds what it held at the
@@ -97,6 +99,11 @@ impl<'a> Reloader<'a> {
         let old = self.fleet.load_full();
         let previous = Arc::clone(old.config());
         if !force && config == *previous {
+            // A mistake may have been taken back.
+            if std::mem::take(&mut self.refused) {
+                tracing::info!(file = %self.file.display(), "the file is as what is in effect again");
+                self.metrics.config.restored();
+            }
             return Ok(None);
         }
         let ignored = keep_fixed(&mut config, &previous);
@@ -109,11 +116,11 @@ impl<'a> Reloader<'a> {
     }
 
     /// Reloads at each signal of `hangup` and each change of the file, for ever; logs what came of
-    /// it, and tells `applied` of what was taken over.
+    /// it, and tells `applied` of what was taken over, which may fail to do its part.
     pub(super) async fn run(
         mut self,
         hangup: &mut tokio::signal::unix::Signal,
-        mut applied: impl FnMut(&Reloaded),
+        mut applied: impl FnMut(&Reloaded) -> anyhow::Result<()>,
     ) {
         let mut watch = FileWatch::new(&self.file)
             .inspect_err(|error| {
@@ -129,15 +136,21 @@ impl<'a> Reloader<'a> {
             match self.reload(force).await {
                 Ok(None) => {}
                 Ok(Some(reloaded)) => {
+                    self.refused = false;
                     report(&self.file, &reloaded);
-                    self.metrics.config.reloaded();
-                    applied(&reloaded);
+                    self.metrics.config.reloaded(left_out(&reloaded));
+                    if let Err(error) = applied(&reloaded) {
+                        tracing::error!("configuration not taken over in all: {error:#}");
+                        self.metrics.config.incomplete(format!("{error:#}"));
+                    }
                 }
                 Err(error) => {
-                    self.metrics.config.reloads_failed.inc();
-                    for issue in error.to_string().lines() {
+                    let issues = error.to_string();
+                    for issue in issues.lines() {
                         tracing::error!("configuration not taken over: {issue}");
                     }
+                    self.refused = true;
+                    self.metrics.config.refused(issues);
                 }
             }
             force = tokio::select! {
@@ -159,6 +172,14 @@ fn report(file: &Path, reloaded: &Reloaded) {
     tracing::info!(file = %file.display(), instances, "configuration taken over");
     for setting in &reloaded.ignored {
         tracing::warn!(setting, "a change of this setting needs a restart, and was left out");
+    }
+}
+
+/// What of the file is not in effect.
+fn left_out(reloaded: &Reloaded) -> String {
+    match &*reloaded.ignored {
+        [] => String::new(),
+        settings => format!("changes that need a restart were left out: {}", settings.join(", ")),
     }
 }
 
@@ -477,7 +498,10 @@ mod tests {
         let (sender, mut applied) = mpsc::unbounded_channel();
         // Changed before the loop begins: noticed all the same.
         setup.write(&file(&[2], ""));
-        let run = setup.reloader().run(&mut hangup, |_| sender.send(()).expect("open"));
+        let run = setup.reloader().run(&mut hangup, |_| {
+            sender.send(()).expect("open");
+            Ok(())
+        });
         let test = async {
             let mut next = async || timeout(TIME, applied.recv()).await.expect("taken over");
             next().await;
@@ -485,17 +509,25 @@ mod tests {
             setup.write(&file(&[3], ""));
             next().await;
             setup.write("broken");
-            while setup.metrics.config.reloads_failed.get() == 0 {
+            while setup.metrics.config.failed() == 0 {
                 tokio::task::yield_now().await;
             }
             assert_eq!(setup.urls(), ["http://10.0.0.3:8000"]);
+            let last = || setup.metrics.config.last_reload().expect("there were some");
+            assert!(!last().successful && last().message.contains("f.toml:1"), "{:?}", last());
+            // The mistake is taken back: nothing to take over, and nothing wrong any more.
+            setup.write(&file(&[3], ""));
+            while !last().successful {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!((last().message, setup.metrics.config.generation()), (String::new(), 2));
             setup.write(&file(&[4], ""));
             next().await;
             assert_eq!(setup.urls(), ["http://10.0.0.4:8000"]);
             // SAFETY: raising a signal that has a handler.
             assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
             next().await;
-            assert_eq!(setup.metrics.config.reloads_ok.get(), 4);
+            assert_eq!(setup.metrics.config.generation(), 4);
         };
         tokio::select! {
             () = run => unreachable!("it runs for ever"),

@@ -74,6 +74,14 @@ impl EngineMetrics {
         self.handovers[direction as usize].inc();
     }
 
+    /// Says beforehand for which reasons this engine may fall back: all are shown from the start, so
+    /// that a rate or an alert has something to look at before the first time.
+    pub fn expect_fallbacks(&self, reasons: impl IntoIterator<Item = &'static str>) {
+        for reason in reasons {
+            self.fallbacks.show(reason);
+        }
+    }
+
     /// This engine handed a body back, or did not take it. `reason` is a slug of this program.
     pub fn fell_back(&self, reason: &'static str) {
         self.fallbacks.inc(reason);

@@ -8,7 +8,10 @@ use prometheus::{
     core::{Collector, MetricVec, MetricVecBuilder},
 };
 
-const INSTANCE: [&str; 3] = ["endpoint", "variant", "instance"];
+/// Labels of an instance's series. Plain `instance` and `endpoint` are taken: Prometheus and its
+/// Kubernetes operator give every series labels of these names, which say where the page was read,
+/// and rename those of the page itself to `exported_instance` and `exported_endpoint`.
+const INSTANCE: [&str; 3] = ["endpoint_name", "variant", "instance_url"];
 
 /// Seconds. A first token takes from milliseconds (all of the prompt cached) to minutes (a prefill
 /// of hundreds of thousands of tokens).
@@ -58,6 +61,8 @@ pub(super) struct Families {
     pub(super) config_reloads: IntCounterVec,
     pub(super) config_generation: IntGauge,
     pub(super) config_applied_at: IntGauge,
+    pub(super) config_last_successful: IntGauge,
+    pub(super) config_last_at: IntGauge,
 }
 
 impl Families {
@@ -74,7 +79,8 @@ impl Families {
                 "Requests assigned to an instance, by why it was chosen: home (first in the \
                  ranking of the request's prefix), overflow (home was at its concurrency \
                  threshold), saturated (every instance was, so the least loaded one), failover \
-                 (home was unavailable or just failed), least_outstanding, random, single (fewer \
+                 (home was unavailable or just failed), last_resort (no instance was well, so any), \
+                 least_outstanding and random (the strategies without a prefix), single (fewer \
                  than two instances could serve). A request that is sent again elsewhere counts at \
                  both.",
                 &with(&INSTANCE, "reason"),
@@ -100,7 +106,7 @@ impl Families {
                 "Error replies that the gateway itself made, by status and reason (the same slug \
                  as in the reply's x-atalho-error header). The endpoint is empty when the request \
                  was refused before its endpoint was known.",
-                &["endpoint", "status", "reason"],
+                &["endpoint_name", "status", "reason"],
             ),
             in_flight: of.gauges(
                 "atalho_in_flight_requests",
@@ -142,7 +148,7 @@ impl Families {
                 "Time spent on deciding where a request goes: parsing its head, scanning its body \
                  for the prefix, ranking and taking an in-flight ticket. Waiting for the client's \
                  bytes is not in it.",
-                &["endpoint"],
+                &["endpoint_name"],
                 ADDED_BUCKETS,
             ),
             added: of.histograms(
@@ -150,7 +156,7 @@ impl Families {
                 "Time the gateway added to a request: from having read enough of it to decide \
                  until the rewritten head was sent to the instance (a new connection's set-up \
                  included), plus from having read the response's head until it was sent on.",
-                &["endpoint"],
+                &["endpoint_name"],
                 ADDED_BUCKETS,
             ),
             pool_idle: of.gauges(
@@ -197,9 +203,10 @@ impl Families {
             body_bytes: of.counters(
                 "atalho_body_bytes_total",
                 "Body bytes carried, framing included, by what carried them (userspace: read and \
-                 written by the gateway; sockmap: redirected by the kernel) and direction \
-                 (request, response). Counted when an engine finishes with a body or hands it on, \
-                 so a long stream shows at its end.",
+                 written by the gateway; sockmap: moved between its sockets by the kernel; splice: \
+                 forwarded by the kernel as packets, whether by tc or by XDP, which \
+                 atalho_xdp_packets_total counts) and direction (request, response). Counted when \
+                 an engine finishes with a body or hands it on, so a long stream shows at its end.",
                 &["engine", "direction"],
             ),
             handovers: of.counters(
@@ -209,15 +216,15 @@ impl Families {
             ),
             fallbacks: of.counters(
                 "atalho_fallbacks_total",
-                "Bodies that a kernel engine handed back, or did not take, by reason. User space \
-                 carried them on; no byte is lost by it.",
+                "Times that a kernel engine (sockmap, splice) handed a body back, or did not take it, \
+                 by reason. User space carried it on; no byte is lost by it.",
                 &["engine", "reason"],
             ),
             learned_reads: of.gauges(
                 "atalho_learned_reads",
                 "Reads from which on `auto` hands a response of unknown length over to the kernel, as \
                  learned from how long such responses have been. Absent while fewer than 16 were seen.",
-                &["endpoint", "variant", "api"],
+                &["endpoint_name", "variant", "api"],
             ),
             engine_available: of.gauges(
                 "atalho_engine_available",
@@ -261,6 +268,16 @@ impl Families {
             config_applied_at: of.register(IntGauge::new(
                 "atalho_config_applied_timestamp_seconds",
                 "When the running configuration took effect, in seconds since 1970.",
+            )),
+            config_last_successful: of.register(IntGauge::new(
+                "atalho_config_last_reload_successful",
+                "1 while the file's last change is in effect, 0 when it was refused or is only in \
+                 effect in part: /status says why. 1 before the first change.",
+            )),
+            config_last_at: of.register(IntGauge::new(
+                "atalho_config_last_reload_timestamp_seconds",
+                "When the last change of the file was taken over or refused, in seconds since 1970; \
+                 before the first, when the gateway started.",
             )),
         }
     }

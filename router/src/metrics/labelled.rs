@@ -34,11 +34,18 @@ impl ByLabel {
         let equal = |known: &&(&'static str, IntCounter)| known.0 == value;
         match self.known.iter().find(same).or_else(|| self.known.iter().find(equal)) {
             Some((_, counter)) => counter.inc(),
-            None => {
-                let fixed: Vec<&str> = self.fixed.iter().map(String::as_str).collect();
-                self.family.with_label_values(&with_last(&fixed, value)).inc();
-            }
+            None => self.counter(value).inc(),
         }
+    }
+
+    /// Lets the page show a value that was not known at the start, with the count it has.
+    pub(super) fn show(&self, value: &'static str) {
+        self.counter(value);
+    }
+
+    fn counter(&self, value: &'static str) -> IntCounter {
+        let fixed: Vec<&str> = self.fixed.iter().map(String::as_str).collect();
+        self.family.with_label_values(&with_last(&fixed, value))
     }
 }
 

@@ -8,6 +8,7 @@
 //! instances, and slugs that are written in this program. The help texts here are the reference of
 //! every metric; `docs/operations.md` says which ones to watch.
 
+mod config;
 mod endpoint;
 mod engine;
 mod families;
@@ -19,11 +20,11 @@ mod process;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
-    time::SystemTime,
 };
 
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 
+pub use config::{ConfigMetrics, LastReload};
 pub use endpoint::EndpointMetrics;
 pub use engine::{Direction, EngineMetrics, Unavailable};
 pub use instance::{InstanceMetrics, Outcome};
@@ -41,8 +42,8 @@ pub const REASONS: [&str; 8] = [
     "overflow",
     "saturated",
     "failover",
-    "last-resort",
-    "least-outstanding",
+    "last_resort",
+    "least_outstanding",
     "random",
     "single",
 ];
@@ -85,40 +86,6 @@ pub struct ClientMetrics {
     pub open: IntGauge,
 }
 
-/// Handles about the configuration.
-#[derive(Debug)]
-pub struct ConfigMetrics {
-    /// Reloads that took effect.
-    pub reloads_ok: IntCounter,
-    /// Reloads that were refused; the running configuration stayed.
-    pub reloads_failed: IntCounter,
-    /// Counts up with every configuration that took effect; 1 is the one of the start.
-    pub generation: IntGauge,
-    /// When the running configuration took effect, in seconds since 1970.
-    pub applied_at: IntGauge,
-}
-
-impl ConfigMetrics {
-    /// The first configuration has taken effect.
-    pub fn started(&self) {
-        self.generation.set(1);
-        self.applied_at.set(unix_time());
-    }
-
-    /// A reload has taken effect.
-    pub fn reloaded(&self) {
-        self.reloads_ok.inc();
-        self.generation.inc();
-        self.applied_at.set(unix_time());
-    }
-}
-
-/// Seconds since 1970.
-fn unix_time() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
-}
-
 impl Metrics {
     /// The registry with every family in it.
     pub fn new() -> Arc<Metrics> {
@@ -131,12 +98,7 @@ impl Metrics {
                 accepted: families.client_connections.clone(),
                 open: families.client_connections_open.clone(),
             },
-            config: ConfigMetrics {
-                reloads_ok: families.config_reloads.with_label_values(&["ok"]),
-                reloads_failed: families.config_reloads.with_label_values(&["failed"]),
-                generation: families.config_generation.clone(),
-                applied_at: families.config_applied_at.clone(),
-            },
+            config: ConfigMetrics::new(&families),
             guard: Mirrors::new(families.guard_packets.clone()),
             xdp: Mirror::new(families.xdp_packets.clone()),
             registry,

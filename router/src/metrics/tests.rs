@@ -18,7 +18,7 @@ fn counts_by_pre_resolved_handles() {
     instance.ended(Outcome::ClientGone, Duration::from_millis(30));
     instance.state(3, true, false);
     let page = page(&metrics);
-    let labels = r#"endpoint="chat",instance="http://10.0.0.1:8000""#;
+    let labels = r#"endpoint_name="chat",instance_url="http://10.0.0.1:8000""#;
     for line in [
         format!(r#"atalho_requests_total{{{labels},reason="home",variant="main"}} 2"#),
         format!(r#"atalho_requests_total{{{labels},reason="overflow",variant="main"}} 1"#),
@@ -64,14 +64,12 @@ fn a_mirror_survives_the_restart_of_what_it_follows() {
         instance.prefix_cache(&PrefixCache { hits: Some(hits), queries: Some(100), ratio: None });
     }
     let page = page(&metrics);
-    assert!(
-        page.contains(r#"prefix_cache_hit_tokens_total{endpoint="e",instance="u",variant="v"} 30"#)
-    );
-    assert!(
-        page.contains(
-            r#"prefix_cache_query_tokens_total{endpoint="e",instance="u",variant="v"} 100"#
-        )
-    );
+    assert!(page.contains(
+        r#"prefix_cache_hit_tokens_total{endpoint_name="e",instance_url="u",variant="v"} 30"#
+    ));
+    assert!(page.contains(
+        r#"prefix_cache_query_tokens_total{endpoint_name="e",instance_url="u",variant="v"} 100"#
+    ));
 }
 
 #[test]
@@ -100,9 +98,9 @@ fn hooks_run_before_each_rendering_and_may_use_the_handles() {
         metrics.guard_packets("deny", 11);
     });
     let first = page(&metrics);
-    assert!(
-        first.contains(r#"atalho_in_flight_requests{endpoint="e",instance="u",variant="v"} 7"#)
-    );
+    assert!(first.contains(
+        r#"atalho_in_flight_requests{endpoint_name="e",instance_url="u",variant="v"} 7"#
+    ));
     assert!(first.contains(r#"atalho_guard_packets_total{rule="deny"} 11"#));
 }
 
@@ -140,4 +138,64 @@ fn every_family_is_named_and_explained() {
 fn every_reason_of_routing_has_a_counter_beforehand() {
     let reasons = crate::routing::Reason::ALL.map(|reason| reason.as_str());
     assert_eq!(reasons, REASONS);
+}
+
+#[test]
+fn no_label_collides_with_what_prometheus_adds_to_each_series() {
+    // The labels of the target (`job`, `instance`; those of Kubernetes' service discovery as the
+    // Prometheus Operator sets them), and those that the format itself uses.
+    const TAKEN: [&str; 12] = [
+        "job",
+        "instance",
+        "endpoint",
+        "namespace",
+        "pod",
+        "service",
+        "container",
+        "node",
+        "cluster",
+        "prometheus",
+        "le",
+        "quantile",
+    ];
+    let metrics = Metrics::new();
+    let instance = metrics.instance("e", "v", "u");
+    instance.prefix_cache(&PrefixCache { hits: Some(1), queries: Some(2), ratio: Some(0.5) });
+    let endpoint = metrics.endpoint("e");
+    endpoint.error(503, "no_instance");
+    let engine = metrics.engine("splice");
+    engine.available(Ok(()));
+    engine.fell_back("hole");
+    metrics.learned_reads([(["e", "v", "chat_completions"], 8)].into_iter());
+    metrics.guard_packets("deny", 1);
+    metrics.xdp_interfaces(1, 0);
+    let families = metrics.registry.gather();
+    // Families without a series do not show their labels.
+    assert_eq!(families.len(), families_made(), "some family has no series in this test");
+    for family in families {
+        for pair in family.get_metric().iter().flat_map(|metric| metric.get_label()) {
+            let name = pair.name();
+            assert!(!TAKEN.contains(&name), "{} has a label `{name}`", family.name());
+            assert!(!name.starts_with("__"), "{} has a label `{name}`", family.name());
+        }
+    }
+}
+
+/// As many as the source of the families names.
+fn families_made() -> usize {
+    let ours = include_str!("families.rs").matches("\"atalho_").count();
+    ours + include_str!("process.rs").matches("\"process_").count()
+}
+
+#[test]
+fn an_engine_shows_its_fallbacks_before_the_first() {
+    let metrics = Metrics::new();
+    let engine = metrics.engine("splice");
+    engine.expect_fallbacks(["hole", "window"]);
+    assert!(page(&metrics).contains(r#"atalho_fallbacks_total{engine="splice",reason="hole"} 0"#));
+    engine.fell_back("hole");
+    engine.expect_fallbacks(["hole"]);
+    let page = page(&metrics);
+    assert!(page.contains(r#"atalho_fallbacks_total{engine="splice",reason="hole"} 1"#));
+    assert!(page.contains(r#"atalho_fallbacks_total{engine="splice",reason="window"} 0"#));
 }

@@ -52,8 +52,8 @@ impl Reason {
             Self::Overflow => "overflow",
             Self::Saturated => "saturated",
             Self::Failover => "failover",
-            Self::LastResort => "last-resort",
-            Self::LeastOutstanding => "least-outstanding",
+            Self::LastResort => "last_resort",
+            Self::LeastOutstanding => "least_outstanding",
             Self::Random => "random",
             Self::Single => "single",
         }
@@ -87,9 +87,9 @@ impl NoInstance {
     /// The name used in headers, metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::None => "no-instance",
-            Self::Exhausted => "instances-failed",
-            Self::AtLimit => "at-limit",
+            Self::None => "no_instance",
+            Self::Exhausted => "instances_failed",
+            Self::AtLimit => "at_limit",
         }
     }
 }

@@ -50,7 +50,7 @@ fn least_outstanding_takes_the_fewest_in_flight() {
         .set("threads", 2)
         .start();
     let answers = crowd(&gateway, &gate, 40, "same text");
-    assert!(answers.iter().all(|answer| reason(answer) == "least-outstanding"));
+    assert!(answers.iter().all(|answer| reason(answer) == "least_outstanding"));
     let counts: Vec<usize> = fleet.iter().map(Upstream::count).collect();
     assert!(counts.iter().all(|count| (9..=11).contains(count)), "{counts:?}");
 

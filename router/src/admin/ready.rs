@@ -1,0 +1,16 @@
+//! Whether a load balancer should send clients here.
+
+use crate::shared::{Phase, Shared};
+
+/// An error says why not.
+pub(super) fn ready(shared: &Shared) -> Result<(), &'static str> {
+    if *shared.phase.borrow() != Phase::Running {
+        return Err("draining: open exchanges end, new connections are not accepted");
+    }
+    let fleet = shared.fleet.load();
+    if fleet.instances().any(|(_, _, instance)| instance.available()) {
+        Ok(())
+    } else {
+        Err("no instance can serve: /status says why")
+    }
+}
