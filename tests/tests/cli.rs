@@ -84,7 +84,8 @@ fn a_flag_from_the_environment_is_named_by_its_variable() {
 fn status_says_what_is_wrong_with_whom_since_when_and_why() {
     let (well, gone) = (Upstream::ok(), Upstream::ok());
     let setup = Setup::new(Engine::Userspace).instances([&well, &gone]);
-    let setup = setup.set("health.interval", "50ms").set("health.timeout", "50ms");
+    let setup = setup.set("health.active", true).set("health.interval", "50ms");
+    let setup = setup.set("health.timeout", "50ms");
     let gateway = setup.start();
     let admin = gateway.admin().to_string();
     let status = || run(&["status", "--admin", &admin]);
