@@ -99,7 +99,7 @@ fn read(address: SocketAddr) -> anyhow::Result<Vec<u8>> {
 /// Whether anything needs somebody's attention. What is draining was told to.
 fn wrong(status: &Status) -> bool {
     let refused = status.config.last_reload.as_ref().is_some_and(|last| !last.successful);
-    !status.ready || refused || instances(status).any(|instance| ill(instance))
+    !status.ready || refused || instances(status).any(ill)
 }
 
 fn instances(status: &Status) -> impl Iterator<Item = &InstanceStatus> {
