@@ -19,3 +19,5 @@ pub mod net;
 pub mod prefix;
 pub mod routing;
 pub mod shared;
+#[cfg(test)]
+mod testing;

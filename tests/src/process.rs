@@ -1,6 +1,11 @@
 //! What the system knows about a process.
 
-use std::{collections::HashSet, fs, path::PathBuf};
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::Write,
+    path::PathBuf,
+};
 
 /// Where the build puts its binaries: `target/PROFILE`.
 ///
@@ -39,7 +44,34 @@ pub fn in_ci() -> bool {
 #[track_caller]
 pub fn skip(reason: &str) {
     assert!(!in_ci(), "cannot run here, and CI skips nothing: {reason}");
+    note_skipped(reason);
+}
+
+/// Skips a test, visibly, for what this kernel was built without.
+///
+/// # Panics
+/// In CI, unless the variable `ATALHO_KERNEL_LACKS` names the feature (a list with commas).
+#[track_caller]
+pub fn skip_for_kernel(feature: &str) {
+    let lacks = std::env::var("ATALHO_KERNEL_LACKS").unwrap_or_default();
+    let declared = lacks.split(',').any(|name| name.trim() == feature);
+    let reason = format!("this kernel has no {feature}");
+    assert!(
+        !in_ci() || declared,
+        "{reason}, and ATALHO_KERNEL_LACKS does not say that it may be missing"
+    );
+    note_skipped(&reason);
+}
+
+/// Tells whoever reads the test's output, and the list that `cargo xtask test` shows at its end.
+fn note_skipped(reason: &str) {
     eprintln!("SKIPPED: {reason}");
+    if let Some(list) = std::env::var_os("ATALHO_SKIPPED_TESTS") {
+        let thread = std::thread::current();
+        let line = format!("{}: {reason}\n", thread.name().unwrap_or("a test"));
+        let mut list = File::options().append(true).create(true).open(list).expect("the list");
+        list.write_all(line.as_bytes()).expect("a line of the list");
+    }
 }
 
 /// Whether we are root. Says that the test is skipped otherwise.

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, IsTerminal},
+    path::Path,
     process::Stdio,
 };
 
@@ -57,11 +58,16 @@ pub(crate) fn test(workspace: &Workspace, options: &Options) -> Result<bool> {
         }
     }
     let mut summary = String::from("no tests ran");
+    let skipped = workspace.target.join("skipped-tests.txt");
     steps.run("tests", || {
-        let (result, last) = tests(workspace, options, tools.as_ref())?;
+        std::fs::write(&skipped, "")?;
+        let (result, last) = tests(workspace, options, tools.as_ref(), &skipped)?;
         summary = last;
         result
     });
+    for line in std::fs::read_to_string(&skipped).unwrap_or_default().lines() {
+        summary += &format!("\nskipped  {line}");
+    }
     Ok(steps.finish(&summary))
 }
 
@@ -133,6 +139,7 @@ fn tests(
     workspace: &Workspace,
     options: &Options,
     tools: Option<&TestTools>,
+    skipped: &Path,
 ) -> Result<(Result<()>, String)> {
     let nextest = match tools {
         Some(tools) => tools.nextest,
@@ -151,6 +158,8 @@ fn tests(
         // It takes one filter only.
         false => command.arg("--").args(options.filter.first()),
     };
+    // Each test that cannot run here adds a line.
+    command = command.env("ATALHO_SKIPPED_TESTS", skipped);
     if let Some(tools) = tools {
         command = command.env("ATALHO_TEST_PYTHON", &tools.python);
     }

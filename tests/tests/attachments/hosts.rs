@@ -4,6 +4,7 @@ use tests::{
     Engine, Gateway, Peer, Setup, Upstream,
     message::{chat, response},
     netns::Namespace,
+    process,
 };
 
 use crate::stream::Joined;
@@ -121,8 +122,8 @@ pub(crate) fn has(kind: &str, namespace: &Namespace) -> bool {
         .output()
         .expect("the `ip` command");
     if String::from_utf8_lossy(&output.stderr).contains("Unknown device type") {
-        // Not a matter of privileges, so that CI need not fail.
-        eprintln!("SKIPPED: this kernel has no interfaces of type {kind}");
+        let feature = kind.split(' ').next().unwrap_or(kind);
+        process::skip_for_kernel(feature);
         return false;
     }
     if output.status.success() {

@@ -31,8 +31,7 @@ fn accurate_ecn_is_left_to_another_engine() {
     // On one side is enough.
     let known = row.client.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "3").is_ok());
     if !known {
-        eprintln!("SKIPPED: this kernel has no accurate ECN");
-        return;
+        return process::skip_for_kernel("accurate-ecn");
     }
     row.set("tcp_ecn", ["3", "3", "0"]);
     let mut joined = row.place().join();

@@ -60,6 +60,41 @@ fn files_are_not_too_long() {
     expect(&violations, known::LONG);
 }
 
+/// In CI a test that cannot run has failed, which one function in each place takes care of.
+#[test]
+fn tests_are_skipped_in_no_other_way() {
+    let known = [
+        "router/src/testing.rs",
+        "tests/src/process.rs",
+        "xtask/src/command.rs",
+        "xtask/src/steps.rs",
+    ];
+    let mut files = Vec::new();
+    rust_files(workspace(), &mut files);
+    let mut found = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(workspace()).expect("below it").display().to_string();
+        let text = fs::read_to_string(&file).expect("a source file");
+        found.extend(skips(&text).map(|line| format!("{name}:{line}")));
+    }
+    let is_known = |place: &&String| known.iter().any(|name| place.starts_with(name));
+    let (known_ones, others): (Vec<_>, Vec<_>) = found.iter().partition(is_known);
+    assert!(known_ones.len() >= known.len(), "not even those that are known: {known_ones:?}");
+    assert!(others.is_empty(), "{others:#?} decide by themselves what is skipped");
+}
+
+/// Lines of code that ask for CI, or say that something is skipped.
+fn skips(text: &str) -> impl Iterator<Item = usize> {
+    let lines = text.lines().enumerate();
+    let suspicious = lines.filter(|(_, line)| {
+        let asks = line.contains("var") && line.contains(concat!("(\"C", "I\")"));
+        asks || line
+            .split_once("println!(\"")
+            .is_some_and(|(_, said)| said.to_ascii_lowercase().trim_start().starts_with("skip"))
+    });
+    suspicious.map(|(index, _)| index + 1)
+}
+
 /// All source files but what is built.
 fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry")) {

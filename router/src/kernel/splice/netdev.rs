@@ -179,7 +179,7 @@ mod tests {
                 assert!(!features.takes_redirected() && !features.forwards());
             }
             // Before Linux 6.3.
-            Err(error) => println!("skipped: {error}"),
+            Err(error) => crate::testing::skip(error),
         }
         assert!(driver("lo").is_err(), "it has none");
         assert!(index("nosuch0").is_err());

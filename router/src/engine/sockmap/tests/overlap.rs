@@ -124,9 +124,7 @@ fn with_peer<F: Future<Output = ()>>(test: impl FnOnce(Sockmap, Conn, Peer) -> F
         let tunnel = match Peer::open() {
             Ok(tunnel) => tunnel,
             Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "{error}");
-                println!("skipped: {error}");
-                return;
+                return crate::testing::skip(error);
             }
         };
         with_engine(Settings::default(), |engine| async move {
