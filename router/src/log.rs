@@ -1,9 +1,10 @@
 //! The program's log: set-up, and the one line per request.
 //!
 //! Everything goes to standard error, so that standard output stays what a command prints. No line
-//! holds a prompt, a header value or a full target: only what this program decided or measured.
+//! holds a prompt, a header value (but a valid request id) or a full target: only what this program
+//! decided or measured.
 
-use std::{io::IsTerminal, time::Duration};
+use std::{io::IsTerminal, net::IpAddr, time::Duration};
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
@@ -42,6 +43,12 @@ pub fn init(json: bool, level: &str) -> anyhow::Result<()> {
 /// What one request's line says. An empty text stands for "none".
 #[derive(Clone, Copy, Debug)]
 pub struct Access<'a> {
+    /// The client's own address, behind the proxies that are trusted to tell it.
+    pub client: IpAddr,
+    /// The request's `x-request-id`, the client's or a new one.
+    pub request_id: &'a str,
+    /// The id of the trace that it is part of.
+    pub trace_id: &'a str,
     /// Name of the endpoint in the configuration.
     pub endpoint: &'a str,
     /// Name of the variant in the configuration.
@@ -75,6 +82,9 @@ pub fn access(line: &Access<'_>) {
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     tracing::info!(
         target: ACCESS,
+        client = %line.client,
+        request_id = line.request_id,
+        trace_id = line.trace_id,
         endpoint = line.endpoint,
         variant = line.variant,
         method = line.method,

@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, fmt::Display, ops::Range, time::Duration};
 
+use ipnet::IpNet;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -10,7 +11,7 @@ use toml::{
 use super::{
     ConfigError, Issue,
     setting::{Kind, Setting},
-    value::{duration, duration_text, size, size_text},
+    value::{duration, duration_text, network, size, size_text},
 };
 
 /// A parsed file and what was found wrong in it.
@@ -254,6 +255,11 @@ impl<'d, 't> Section<'d, 't> {
             };
             items.iter().map(|item| convert(Value(item.get_ref()).text()?)).collect()
         })
+    }
+
+    /// Reads a list of addresses and networks.
+    pub(super) fn networks(&self, key: &'static str) -> Vec<IpNet> {
+        self.items(key, network)
     }
 
     /// Reads the table `key` with `read`.

@@ -1,6 +1,8 @@
-//! How durations and sizes are written.
+//! How durations, sizes and networks are written.
 
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 /// Reads `"250ms"`, `"3s"`, `"5m"`, `"1h"`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
@@ -50,4 +52,21 @@ pub(super) fn size_text(bytes: u64) -> String {
         n if n % (1 << 10) == 0 => format!("{}KiB", n >> 10),
         n => n.to_string(),
     }
+}
+
+/// Reads `"10.0.0.7"`, `"10.0.0.0/8"`.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    if let Ok(address) = text.parse::<std::net::IpAddr>() {
+        return Ok(address.into());
+    }
+    let net: IpNet = text.parse().map_err(|_| {
+        format!("`{text}` is no address or network: write \"10.0.0.7\" or \"10.0.0.0/8\"")
+    })?;
+    if net != net.trunc() {
+        return Err(format!(
+            "`{text}` has address bits after its prefix: write \"{}\"",
+            net.trunc()
+        ));
+    }
+    Ok(net)
 }

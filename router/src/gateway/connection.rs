@@ -9,7 +9,7 @@ use super::{
     read::{self, NoRequest},
 };
 use crate::{
-    http::{self, ErrorForm, Failure, Method},
+    http::{self, ErrorForm, Failure, Method, Reply},
     net::{Conn, with_scratch},
     prefix,
 };
@@ -41,7 +41,8 @@ async fn reject(worker: &WorkerContext, client: &mut Conn, failure: &Failure) ->
     worker.metrics.all.error(failure.status, failure.reason);
     let mut out = Vec::with_capacity(512);
     let (form, head_only) = refused_form(&client.input);
-    http::reply::failure(&mut out, form, failure, head_only, false);
+    let reply = Reply { head_only, ..Reply::default() };
+    http::reply::failure(&mut out, form, failure, &reply);
     match tokio::time::timeout(LINGER, client.stream.write_all(&out)).await {
         Ok(Ok(())) => Next::Close,
         Ok(Err(_)) | Err(_) => Next::Drop,

@@ -19,7 +19,7 @@ use crate::{metrics::Outcome, net::Conn};
 pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: Request) -> Next {
     let fleet = worker.fleet();
     let head = request.head;
-    let record = Record::new(&head);
+    let record = Record::new(&head, request.identity);
     let body_read = head.framing.is_done();
     let mut scope = Scope { worker, fleet: &fleet, client, record, body_read };
     let next = match phases(&mut scope, &mut request).await {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::context::WorkerContext;
+use super::{context::WorkerContext, read::Identity};
 use crate::{
     config::Config,
     fleet::{Endpoint, Instance, Variant},
@@ -20,6 +20,7 @@ use crate::{
 pub(super) struct Record<'f> {
     started: Instant,
     method: Method,
+    pub(super) identity: Identity,
     pub(super) api: Api,
     pub(super) endpoint: Option<&'f Endpoint>,
     pub(super) variant: Option<&'f Variant>,
@@ -41,10 +42,11 @@ pub(super) struct Record<'f> {
 }
 
 impl Record<'_> {
-    pub(super) fn new(head: &RequestHead) -> Self {
+    pub(super) fn new(head: &RequestHead, identity: Identity) -> Self {
         Self {
             started: Instant::now(),
             method: head.method,
+            identity,
             api: Api::Other,
             endpoint: None,
             variant: None,
@@ -100,7 +102,11 @@ impl Record<'_> {
         if !config.access_log {
             return;
         }
+        let ids = &self.identity.ids;
         log::access(&log::Access {
+            client: self.identity.client,
+            request_id: ids.request.as_str(),
+            trace_id: ids.trace.as_ref().map_or("", |trace| trace.trace_id()),
             endpoint: self.endpoint.map_or("", |endpoint| &endpoint.name),
             variant: self.variant.map_or("", |variant| &variant.name),
             method: self.method.as_str(),

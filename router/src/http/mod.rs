@@ -2,7 +2,9 @@
 //!
 //! Pure logic on bytes, no I/O. Bodies are never touched here: [`router_ebpf::framing`] follows them.
 
+pub mod forwarded;
 pub mod head;
+pub mod ids;
 #[cfg(any(test, fuzzing))]
 pub mod properties;
 pub mod reply;
@@ -12,7 +14,8 @@ pub use head::{
     Limits, Method, Reject, RequestHead, ResponseError, ResponseHead, Version, parse_request,
     parse_request_from, parse_response,
 };
-pub use reply::{ErrorForm, Failure};
+pub use ids::Ids;
+pub use reply::{ErrorForm, Failure, Reply};
 pub use router_ebpf::framing::Framing;
 
 #[cfg(test)]

@@ -1,13 +1,23 @@
 //! What must hold for every input, whoever made it up: for property tests and fuzzing.
 
 use super::{
-    Framing, Limits, Method, RequestHead, Version, parse_request, parse_request_from,
-    parse_response,
-    rewrite::{self, Downstream, Upstream},
+    Framing, Limits, Method, RequestHead, Version, forwarded,
+    ids::{Ids, RequestId, TraceParent},
+    parse_request, parse_request_from, parse_response,
+    rewrite::{self, Downstream, Origin, Upstream},
 };
 
 /// Room for what rewriting adds.
 const ROOMY: Limits = Limits { head_bytes: 1 << 20, headers: 400, body_bytes: u64::MAX };
+
+/// A trace.
+const TRACE: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// What a request may be called.
+pub(super) fn ids() -> Ids {
+    let request = RequestId::parse(b"req-1").expect("valid");
+    Ids { request, trace: TraceParent::parse(TRACE), continued: true }
+}
 
 /// A request head, whole and in pieces; what is accepted is read alike by another parser, and what is
 /// sent on is read as it was meant.
@@ -28,9 +38,15 @@ pub fn request(buf: &[u8]) {
 
     let Ok(Some(head)) = whole else { return };
     agrees_with_httparse(buf, &head);
-    let client = std::net::IpAddr::from([192, 0, 2, 1]);
-    for target in [None, Some(&b"/other?x"[..])] {
-        let up = Upstream { authority: "10.0.0.1:8000", target, client };
+    let peer = std::net::IpAddr::from([192, 0, 2, 1]);
+    let ids = ids();
+    for (target, trusted) in [(None, false), (None, true), (Some(&b"/other?x"[..]), false)] {
+        let up = Upstream {
+            authority: "10.0.0.1:8000",
+            target,
+            origin: Origin { peer, trusted },
+            ids: &ids,
+        };
         let mut out = Vec::new();
         rewrite::request(&mut out, buf, &head, &up);
         out.extend_from_slice(b"next");
@@ -47,6 +63,17 @@ pub fn request(buf: &[u8]) {
         for kept in ["authorization", "content-type", "x-amzn-sagemaker-prefix-aware-id"] {
             assert_eq!(again.header(&out, kept), head.header(buf, kept), "{kept}");
         }
+        for (name, value) in [("x-request-id", ids.request.as_bytes()), ("traceparent", TRACE)] {
+            assert_eq!(again.headers(&out).only(name), Some(value), "{name}");
+        }
+        let client = |trusted: bool| forwarded::client(again.headers(&out), peer, |_| trusted);
+        assert_eq!(client(false), peer);
+        // Whoever trusts the gateway learns whom it has seen.
+        let mut hops =
+            again.headers(&out).only("x-forwarded-for").expect("once").rsplit(|b| *b == b' ');
+        assert_eq!(hops.next(), Some(&b"192.0.2.1"[..]));
+        assert!(trusted || hops.next().is_none());
+        let _ = client(true);
     }
 }
 

@@ -41,16 +41,19 @@ impl From<Reject> for Failure {
     }
 }
 
-/// Writes an error response. `head_only` leaves the body out (answers to HEAD).
-///
-/// `keep_alive` is about HTTP/1.1; pass `false` to a client of HTTP/1.0.
-pub fn failure(
-    out: &mut Vec<u8>,
-    form: ErrorForm,
-    failure: &Failure,
-    head_only: bool,
-    keep_alive: bool,
-) {
+/// How an answer goes to the client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reply<'a> {
+    /// Leaves the body out (answers to HEAD).
+    pub head_only: bool,
+    /// Whether the connection stays open. This is about HTTP/1.1; `false` for a client of HTTP/1.0.
+    pub keep_alive: bool,
+    /// Fields to add.
+    pub fields: &'a [(&'a str, &'a [u8])],
+}
+
+/// Writes an error response.
+pub fn failure(out: &mut Vec<u8>, form: ErrorForm, failure: &Failure, reply: &Reply<'_>) {
     let body = match form {
         ErrorForm::OpenAi => serde_json::json!({
             "error": {
@@ -66,7 +69,7 @@ pub fn failure(
         }),
         ErrorForm::SageMaker => serde_json::json!({ "Message": failure.message }),
     };
-    start(out, failure.status, keep_alive);
+    start(out, failure.status, reply);
     let _ = write!(out, "x-atalho-error: {}\r\n", failure.reason);
     if form == ErrorForm::SageMaker {
         let _ = write!(out, "x-amzn-ErrorType: {}\r\n", sagemaker_type(failure.status));
@@ -74,25 +77,28 @@ pub fn failure(
     if let Some(seconds) = failure.retry_after {
         let _ = write!(out, "Retry-After: {seconds}\r\n");
     }
-    finish(out, body.to_string().as_bytes(), head_only);
+    finish(out, body.to_string().as_bytes(), reply);
 }
 
-/// Writes a JSON response. `head_only` leaves the body out (answers to HEAD).
-pub fn json(out: &mut Vec<u8>, status: u16, body: &[u8], head_only: bool, keep_alive: bool) {
-    start(out, status, keep_alive);
-    finish(out, body, head_only);
+/// Writes a JSON response.
+pub fn json(out: &mut Vec<u8>, status: u16, body: &[u8], reply: &Reply<'_>) {
+    start(out, status, reply);
+    finish(out, body, reply);
 }
 
-fn start(out: &mut Vec<u8>, status: u16, keep_alive: bool) {
+fn start(out: &mut Vec<u8>, status: u16, reply: &Reply<'_>) {
     let _ = write!(out, "HTTP/1.1 {status} {}\r\nDate: ", phrase(status));
     let _ = write!(out, "{}\r\n", ImfDate(SystemTime::now()));
-    rewrite::connection(out, Version::Http11, keep_alive);
+    rewrite::connection(out, Version::Http11, reply.keep_alive);
+    for (name, value) in reply.fields {
+        rewrite::field(out, name.as_bytes(), value);
+    }
 }
 
-fn finish(out: &mut Vec<u8>, body: &[u8], head_only: bool) {
+fn finish(out: &mut Vec<u8>, body: &[u8], reply: &Reply<'_>) {
     let length = body.len();
     let _ = write!(out, "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-    if !head_only {
+    if !reply.head_only {
         out.extend_from_slice(body);
     }
 }

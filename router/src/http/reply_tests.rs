@@ -5,6 +5,9 @@ use crate::http::{Framing, Limits, Method, parse_response};
 
 const FORMS: [ErrorForm; 3] = [ErrorForm::OpenAi, ErrorForm::Anthropic, ErrorForm::SageMaker];
 
+const OPEN: Reply<'static> =
+    Reply { head_only: false, keep_alive: true, fields: &[("x-request-id", b"req-1")] };
+
 fn sample(status: u16) -> Failure {
     Failure {
         status,
@@ -26,9 +29,10 @@ fn every_form_is_what_its_clients_parse() {
     let message = &sample(429).message;
     for form in FORMS {
         let mut out = Vec::new();
-        failure(&mut out, form, &sample(429), false, true);
+        failure(&mut out, form, &sample(429), &OPEN);
         let (head, body) = parsed(&out);
         assert_eq!((head.status, head.keep_alive), (429, true));
+        assert_eq!(head.header(&out, "x-request-id"), Some(&b"req-1"[..]));
         assert_eq!(head.header(&out, "retry-after"), Some(&b"3"[..]));
         assert_eq!(head.header(&out, "x-atalho-error"), Some(&b"busy"[..]));
         assert_eq!(head.header(&out, "content-type"), Some(&b"application/json"[..]));
@@ -61,7 +65,7 @@ fn every_status_has_a_phrase_and_a_type() {
         assert_ne!(phrase(status), "Error", "{status}");
         for form in FORMS {
             let mut out = Vec::new();
-            failure(&mut out, form, &sample(status), false, false);
+            failure(&mut out, form, &sample(status), &Reply::default());
             let (head, _) = parsed(&out);
             assert_eq!((head.status, head.keep_alive), (status, false));
         }
@@ -71,8 +75,8 @@ fn every_status_has_a_phrase_and_a_type() {
 #[test]
 fn an_answer_to_head_announces_the_body_it_leaves_out() {
     let (mut whole, mut head) = (Vec::new(), Vec::new());
-    json(&mut whole, 200, b"{\"a\":1}", false, true);
-    json(&mut head, 200, b"{\"a\":1}", true, true);
+    json(&mut whole, 200, b"{\"a\":1}", &OPEN);
+    json(&mut head, 200, b"{\"a\":1}", &Reply { head_only: true, ..OPEN });
     assert!(whole.ends_with(b"\r\n\r\n{\"a\":1}"));
     assert!(head.ends_with(b"Content-Length: 7\r\n\r\n"));
 }

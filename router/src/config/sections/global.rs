@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use super::{
-    EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Scrape, Timeouts, endpoint, engine,
-    guard, health, limits, log, path, pool, scrape, timeouts,
+    EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Proxies, Scrape, Timeouts, endpoint,
+    engine, guard, health, limits, log, path, pool, proxies, scrape, timeouts,
 };
 use crate::{
     api::Paths,
@@ -63,6 +63,15 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         live: true,
         about: "Whether each request writes one log line.",
     },
+    Setting {
+        path: "traceparent",
+        kind: Kind::Choice(&["sampled", "unsampled", "off"]),
+        default: Some(r#""sampled""#),
+        live: true,
+        about: "What an instance gets in `traceparent` for a request that came without a valid one: a \
+                new trace that it is asked to record, a new one that it is not, or none. By default, an \
+                instance that traces at all records such requests, as it would without a gateway.",
+    },
 ];
 
 /// A whole configuration. [`Config::default`] has no endpoint; everything else at its default.
@@ -80,6 +89,8 @@ pub struct Config {
     pub half_closed_clients: bool,
     /// Whether each request writes a log line.
     pub access_log: bool,
+    /// What requests get that come without a trace.
+    pub traceparent: NewTrace,
     /// What carries body bytes.
     pub engine: Engine,
     /// Sizes that a request may have.
@@ -96,10 +107,23 @@ pub struct Config {
     pub log: Log,
     /// The packet filter in front of the listeners.
     pub guard: Guard,
+    /// What stands between the clients and the gateway.
+    pub proxies: Proxies,
     /// Paths that speak an API.
     pub paths: Paths,
     /// Named services, the default one first.
     pub endpoints: Vec<EndpointConfig>,
+}
+
+/// What requests get in `traceparent` that come without a valid one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewTrace {
+    /// A new trace, to be recorded.
+    Sampled,
+    /// A new trace, not to be recorded.
+    Unsampled,
+    /// Nothing.
+    Off,
 }
 
 impl Config {
@@ -133,6 +157,14 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         response_headers: root.bool("response_headers"),
         half_closed_clients: root.bool("half_closed_clients"),
         access_log: root.bool("access_log"),
+        traceparent: root.choice(
+            "traceparent",
+            &[
+                ("sampled", NewTrace::Sampled),
+                ("unsampled", NewTrace::Unsampled),
+                ("off", NewTrace::Off),
+            ],
+        ),
         engine: root.table("engine", engine::read),
         limits: root.table("limits", limits::read),
         timeouts: root.table("timeouts", timeouts::read),
@@ -141,6 +173,7 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         scrape: root.table("scrape", scrape::read),
         log: root.table("log", log::read),
         guard: root.table("guard", guard::read),
+        proxies: root.table("proxies", proxies::read),
         paths: Paths::new(root.list("path", path::read)),
         endpoints: root.list("endpoint", endpoint::read),
     };

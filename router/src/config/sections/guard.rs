@@ -97,25 +97,9 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Guard {
             })
         }),
         mode: s.choice("mode", &modes),
-        allow: s.items("allow", network),
-        deny: s.items("deny", network),
+        allow: s.networks("allow"),
+        deny: s.networks("deny"),
         new_connections_per_second: s.integer("new_connections_per_second"),
         burst: s.integer("burst"),
     }
-}
-
-fn network(text: &str) -> Result<IpNet, String> {
-    if let Ok(address) = text.parse::<std::net::IpAddr>() {
-        return Ok(address.into());
-    }
-    let net: IpNet = text.parse().map_err(|_| {
-        format!("`{text}` is no address or network: write \"10.0.0.7\" or \"10.0.0.0/8\"")
-    })?;
-    if net != net.trunc() {
-        return Err(format!(
-            "`{text}` has address bits after its prefix: write \"{}\"",
-            net.trunc()
-        ));
-    }
-    Ok(net)
 }

@@ -10,18 +10,20 @@ mod limits;
 mod log;
 mod path;
 mod pool;
+mod proxies;
 mod scrape;
 mod timeouts;
 
 pub use self::{
     endpoint::{EndpointConfig, InstanceConfig, VariantConfig},
     engine::{Engine, EngineMode, XdpMode},
-    global::Config,
+    global::{Config, NewTrace},
     guard::{Guard, GuardMode},
     health::Health,
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
     pool::Pool,
+    proxies::Proxies,
     scrape::Scrape,
     timeouts::Timeouts,
 };
@@ -40,6 +42,7 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     scrape::SETTINGS,
     log::SETTINGS,
     guard::SETTINGS,
+    proxies::SETTINGS,
     path::SETTINGS,
     endpoint::SETTINGS,
 ];

@@ -15,7 +15,7 @@ use super::{failure::after_response, forward::Forwarded, scope::Scope};
 use crate::{
     engine::Copier,
     fleet::FailureKind,
-    http::{self, RequestHead, Version, rewrite::Downstream},
+    http::{self, RequestHead, Version, ids::REQUEST_ID, rewrite::Downstream},
     metrics::{Direction, Outcome},
     prefix::Api,
     routing::Ticket,
@@ -38,12 +38,14 @@ pub(super) async fn relay(
     let keep_alive =
         request.keep_alive && delimited && relay.sending.is_complete() && !worker.is_draining();
     let instance = choice.ticket.instance().clone();
-    let mut extra: [(&str, &[u8]); 3] = [("", &[]); 3];
-    let mut count = 0;
+    let mut extra: [(&str, &[u8]); 4] = [("", &[]); 4];
+    let ids = scope.record.identity.ids;
+    extra[0] = (REQUEST_ID, ids.request.as_bytes());
+    let mut count = 1;
     if config.response_headers {
-        extra[0] = ("x-atalho-instance", instance.authority.as_bytes());
-        extra[1] = ("x-atalho-reason", choice.reason.as_str().as_bytes());
-        count = 2;
+        extra[1] = ("x-atalho-instance", instance.authority.as_bytes());
+        extra[2] = ("x-atalho-reason", choice.reason.as_str().as_bytes());
+        count = 3;
     }
     if plan.api == Api::Invocations {
         extra[count] = ("x-amzn-invoked-production-variant", plan.variant.name.as_bytes());

@@ -2,7 +2,7 @@
 
 use super::next::Next;
 use crate::gateway::scope::Scope;
-use crate::http::{self, Failure, Method, RequestHead, Version};
+use crate::http::{self, Failure, Method, Reply, RequestHead, Version, ids::REQUEST_ID};
 
 /// Sends JSON.
 pub(in crate::gateway) async fn json(
@@ -12,7 +12,10 @@ pub(in crate::gateway) async fn json(
 ) -> Next {
     let keep_alive = keeps_open(scope, head);
     let mut out = Vec::with_capacity(body.len() + 256);
-    http::reply::json(&mut out, 200, body, head.method == Method::Head, keep_alive);
+    let id = scope.record.identity.ids.request;
+    let fields = [(REQUEST_ID, id.as_bytes())];
+    let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields: &fields };
+    http::reply::json(&mut out, 200, body, &reply);
     scope.record.status = 200;
     send(scope, &out, keep_alive).await
 }
@@ -25,8 +28,10 @@ pub(in crate::gateway) async fn failure(
 ) -> Next {
     let keep_alive = keeps_open(scope, head);
     let mut out = Vec::with_capacity(512);
-    let head_only = head.method == Method::Head;
-    http::reply::failure(&mut out, scope.record.api.error_form(), failure, head_only, keep_alive);
+    let id = scope.record.identity.ids.request;
+    let fields = [(REQUEST_ID, id.as_bytes())];
+    let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields: &fields };
+    http::reply::failure(&mut out, scope.record.api.error_form(), failure, &reply);
     scope.record.replied(scope.worker, failure);
     send(scope, &out, keep_alive).await
 }

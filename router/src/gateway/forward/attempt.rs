@@ -8,7 +8,7 @@ use super::connect::{self, Failed};
 use crate::gateway::{
     decide::Plan,
     failure::{self, Broken},
-    read::Request,
+    read::{Identity, Request},
     relay::{Relay, Sending},
     scope::Scope,
 };
@@ -86,7 +86,8 @@ pub(super) async fn attempt<'f>(
 fn request_head(request: &Request, plan: &Plan<'_>, authority: &str) -> Bytes {
     let mut out = Vec::with_capacity(request.raw().len() + 256);
     let target = plan.target.as_deref();
-    let upstream = rewrite::Upstream { authority, target, client: request.peer };
+    let Identity { origin, ids, .. } = &request.identity;
+    let upstream = rewrite::Upstream { authority, target, origin: *origin, ids };
     rewrite::request(&mut out, request.raw(), &request.head, &upstream);
     out.into()
 }
@@ -125,8 +126,7 @@ async fn final_head(
         // The gateway has answered `Expect` itself; HTTP/1.0 knows no interim responses.
         if response.status != 100 && version == Version::Http11 {
             let mut out = Vec::with_capacity(head.len() + 64);
-            let down =
-                rewrite::Downstream { version, keep_alive: true, dechunk: false, extra: &[] };
+            let down = rewrite::Downstream { version, keep_alive: true, ..Default::default() };
             rewrite::response(&mut out, &head, &response, &down);
             relay.write_client(client, &out).await?;
         }

@@ -16,7 +16,19 @@ impl<'a> Fields<'a> {
 
     /// The value of the first field of this name.
     pub fn find(self, name: &str) -> Option<&'a [u8]> {
-        self.filter(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, v)| v).next()
+        self.all(name).next()
+    }
+
+    /// The values of all fields of this name, in order.
+    pub fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.filter(move |(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, v)| v)
+    }
+
+    /// The value of the field of this name, if there is exactly one.
+    pub fn only(self, name: &str) -> Option<&'a [u8]> {
+        let mut all = self.all(name);
+        let first = all.next()?;
+        all.next().is_none().then_some(first)
     }
 }
 
@@ -59,7 +71,10 @@ mod tests {
         assert_eq!(all, expected);
         assert_eq!(fields.clone().find("B"), Some(&b"2"[..]));
         assert_eq!(fields.clone().find("a"), Some(&b"1"[..]));
-        assert_eq!(fields.find("d"), None);
+        assert_eq!(fields.clone().find("d"), None);
+        assert_eq!(fields.clone().all("A").collect::<Vec<_>>(), [&b"1"[..], b"x:y"]);
+        assert_eq!(fields.clone().only("a"), None);
+        assert_eq!(fields.only("B"), Some(&b"2"[..]));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub use fields::Fields;
 pub(crate) use fields::list_tokens;
 pub use request::{RequestHead, parse_request, parse_request_from};
 pub use response::{ResponseError, ResponseHead, parse_response};
+pub(crate) use target::is_authority;
 
 use std::borrow::Cow;
 
@@ -76,11 +77,12 @@ impl Method {
 }
 
 /// The protocol version of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0
     Http10,
     /// HTTP/1.1
+    #[default]
     Http11,
 }
 

@@ -76,7 +76,7 @@ impl RequestHead {
     }
 
     /// Host and port the request is for: the authority of an absolute-form target, which wins (RFC
-    /// 9112 section 3.2.2), else the Host field. Only an HTTP/1.0 request may have none.
+    /// 9112 section 3.2.2), else the Host field. `None` if that is empty, or, in HTTP/1.0, absent.
     pub fn host<'a>(&self, buf: &'a [u8]) -> Option<&'a [u8]> {
         self.host.map(|span| span.get(buf))
     }
@@ -228,7 +228,8 @@ fn parse(buf: &[u8], start: usize, end: usize, limits: &Limits) -> Result<Reques
         }
     }
     match host {
-        Some(value) if !target::is_authority(value) => {
+        // RFC 9112 section 3.2: empty where the client's URL has no authority.
+        Some(value) if !value.is_empty() && !target::is_authority(value) => {
             return Err(Reject::bad("host", "Host is not a host name or address with a port."));
         }
         None if version == Version::Http11 => {
@@ -262,7 +263,7 @@ fn parse(buf: &[u8], start: usize, end: usize, limits: &Limits) -> Result<Reques
         }
         _ => false,
     };
-    let host = parts.authority.or(host);
+    let host = parts.authority.or(host).filter(|host| !host.is_empty());
     Ok(RequestHead {
         len: end,
         method,

@@ -58,7 +58,7 @@ fn absolute(method: Method, target: &[u8]) -> Result<Parts<'_>, Reject> {
 
 /// Whether these bytes are `host` or `host:port` (RFC 3986 section 3.2 without user information, and
 /// without the comma, by which a list of hosts would look like one).
-pub(super) fn is_authority(value: &[u8]) -> bool {
+pub(crate) fn is_authority(value: &[u8]) -> bool {
     let (host, after) = if value.first() == Some(&b'[') {
         let Some(close) = memchr::memchr(b']', value) else { return false };
         let (literal, after) = value.split_at(close + 1);

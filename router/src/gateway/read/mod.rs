@@ -1,9 +1,12 @@
 //! The read phase: from a client's bytes to the head of its next request.
 
+mod identity;
+
 use std::{future::poll_fn, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 
+pub(super) use self::identity::Identity;
 use super::context::WorkerContext;
 use crate::{
     http::{self, Failure, RequestHead},
@@ -17,8 +20,7 @@ pub(super) struct Request {
     pub(super) head: RequestHead,
     /// The bytes of the head. They share memory with what was read behind them.
     raw: Bytes,
-    /// The address that the connection comes from.
-    pub(super) peer: IpAddr,
+    pub(super) identity: Identity,
 }
 
 impl Request {
@@ -87,7 +89,8 @@ pub(super) async fn read(
         Err(_) => return Err(NoRequest::Rejected(head_timeout(config.timeouts.head))),
     };
     let raw = client.input.split_to(head.len).freeze();
-    Ok(Request { head, raw, peer })
+    let identity = Identity::of(config, &mut worker.rng.borrow_mut(), &head, &raw, peer);
+    Ok(Request { head, raw, identity })
 }
 
 fn head_timeout(limit: Duration) -> Failure {

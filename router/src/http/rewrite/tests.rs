@@ -1,11 +1,26 @@
-use super::*;
-use crate::http::{Limits, parse_request, parse_response};
+use std::{net::IpAddr, sync::LazyLock};
 
-const UP: Upstream<'static> = Upstream {
+use super::*;
+use crate::http::{
+    Ids, Limits, Method,
+    ids::{RequestId, TraceParent},
+    parse_request, parse_response,
+};
+
+static IDS: LazyLock<Ids> = LazyLock::new(|| Ids {
+    request: RequestId::parse(b"req-1").expect("valid"),
+    trace: TraceParent::parse(TRACE.as_bytes()),
+    continued: true,
+});
+
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+static UP: LazyLock<Upstream<'static>> = LazyLock::new(|| Upstream {
     authority: "10.0.0.1:8000",
     target: None,
-    client: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)),
-};
+    origin: Origin { peer: IpAddr::from([192, 0, 2, 7]), trusted: false },
+    ids: &IDS,
+});
 
 fn up(input: &str, up: &Upstream<'_>) -> String {
     let head = parse_request(input.as_bytes(), &Limits::default()).expect(input).expect(input);
@@ -37,14 +52,15 @@ fn a_request_is_written_anew() {
     assert_eq!(
         out,
         "POST /v1/x?y HTTP/1.1\r\nHost: 10.0.0.1:8000\r\nAuthorization: Bearer a\r\nX-Empty: \r\n\
-         Transfer-Encoding: chunked\r\nVia: 1.1 atalho\r\nX-Forwarded-For: 192.0.2.7\r\n\
+         Transfer-Encoding: chunked\r\nx-request-id: req-1\r\n\
+         traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\nVia: 1.1 atalho\r\nX-Forwarded-For: 192.0.2.7\r\n\
          X-Forwarded-Proto: http\r\nX-Forwarded-Host: api\r\n\r\n"
     );
 }
 
 #[test]
 fn the_target_can_be_replaced_and_absolute_form_goes() {
-    let with = Upstream { target: Some(b"/invocations"), ..UP };
+    let with = Upstream { target: Some(b"/invocations"), ..*UP };
     assert!(
         up("POST /endpoints/e/invocations HTTP/1.1\r\nHost: a\r\n\r\n", &with)
             .starts_with("POST /invocations HTTP/1.1\r\n")
@@ -92,6 +108,8 @@ fn connection_fields_stay_on_their_connection() {
             "Host",
             "X-Three",
             "Content-Length",
+            "x-request-id",
+            "traceparent",
             "Via",
             "X-Forwarded-For",
             "X-Forwarded-Proto",
@@ -129,11 +147,88 @@ fn forwarding_fields_of_the_client_are_replaced() {
     let out = up(
         "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nX-FORWARDED-PROTO: https\r\n\
          X-Forwarded-Host: evil\r\nX-Forwarded-Port: 1\r\nForwarded: for=6.6.6.6\r\nVia: 1.1 x\r\n\r\n",
-        &Upstream { client: "::ffff:192.0.2.9".parse().unwrap(), ..UP },
+        &Upstream {
+            origin: Origin { peer: "::ffff:192.0.2.9".parse().unwrap(), trusted: false },
+            ..*UP
+        },
     );
     assert!(!out.contains("6.6.6.6") && !out.contains("evil") && !out.contains("https"));
     assert!(out.contains("X-Forwarded-For: 192.0.2.9\r\n"));
-    assert!(out.contains("Via: 1.1 x\r\nVia: 1.1 atalho\r\n"));
+    let via: Vec<_> = out.lines().filter(|line| line.starts_with("Via: ")).collect();
+    assert_eq!(via, ["Via: 1.1 x", "Via: 1.1 atalho"]);
+    // Servers that turn `-` into `_` would take these for the real ones.
+    let out = up(
+        "GET / HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: 6.6.6.6\r\nx-forwarded_host: 6.6.6.6\r\n\
+         X_Request-Id: 6.6.6.6\r\n\r\n",
+        &UP,
+    );
+    assert!(!out.contains("6.6.6.6"), "{out}");
+}
+
+fn trusted() -> Upstream<'static> {
+    Upstream { origin: Origin { trusted: true, ..UP.origin }, ..*UP }
+}
+
+#[test]
+fn forwarding_fields_of_a_trusted_proxy_stay() {
+    let out = up(
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.1\r\nx-forwarded-proto: HTTPS\r\n\
+         X-Forwarded-For: 10.0.0.7\r\nX-Forwarded-Host: api.example:443\r\nX-Forwarded-Port: 443\r\n\
+         Forwarded: for=6.6.6.6\r\n\r\n",
+        &trusted(),
+    );
+    let at = out.find("X-Forwarded-For").expect("there");
+    assert_eq!(
+        &out[at..],
+        "X-Forwarded-For: 198.51.100.1, 10.0.0.7, 192.0.2.7\r\nX-Forwarded-Proto: HTTPS\r\n\
+         X-Forwarded-Host: api.example:443\r\nX-Forwarded-Port: 443\r\n\r\n"
+    );
+    assert_eq!(out.matches("X-Forwarded").count(), 4);
+    assert!(!out.contains("6.6.6.6"));
+}
+
+#[test]
+fn what_a_trusted_proxy_left_out_or_did_not_check_is_the_gateways() {
+    let seen =
+        "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\n\r\n";
+    for lines in [
+        "",
+        "X-Forwarded-For:\r\n",
+        "X-Forwarded-Proto: gopher\r\n",
+        "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n",
+        "X-Forwarded-Host: a b\r\nX-Forwarded-Port: 1x\r\n",
+        "X-Forwarded-Host: b\r\nX-Forwarded-Host: c\r\nX-Forwarded-Port: 123456\r\n",
+    ] {
+        let out = up(&format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"), &trusted());
+        assert!(out.ends_with(seen), "{lines:?}: {out}");
+        assert_eq!(out.matches("X-Forwarded").count(), 3, "{lines:?}: {out}");
+    }
+}
+
+#[test]
+fn an_empty_host_is_not_passed_on() {
+    for line in ["GET /p", "GET http://t/p"] {
+        let out = up(&format!("{line} HTTP/1.1\r\nHost:\r\n\r\n"), &UP);
+        assert!(out.starts_with("GET /p HTTP/1.1\r\nHost: 10.0.0.1:8000\r\n"));
+        assert_eq!(out.contains("X-Forwarded-Host: t\r\n"), line.contains("//t"));
+        assert_eq!(out.contains("X-Forwarded-Host"), line.contains("//t"));
+    }
+}
+
+#[test]
+fn ids_are_the_gateways_choice() {
+    let sent = "GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: one\r\nx-request-id: two\r\nTraceparent: x\r\n\
+                TraceState: vendor=1\r\n\r\n";
+    let out = up(sent, &UP);
+    assert!(out.contains("\r\nx-request-id: req-1\r\n"));
+    assert!(out.contains(&format!("\r\ntraceparent: {TRACE}\r\n")));
+    assert!(out.contains("\r\nTraceState: vendor=1\r\n"));
+    assert!(!out.contains("one") && !out.contains("two") && !out.contains("Traceparent"));
+    // What vendors added belongs to a trace that is not continued.
+    let ids = Ids { continued: false, ..*IDS };
+    assert!(!up(sent, &Upstream { ids: &ids, ..*UP }).contains("vendor"));
+    let ids = Ids { trace: None, continued: false, ..*IDS };
+    assert!(!up(sent, &Upstream { ids: &ids, ..*UP }).to_lowercase().contains("trace"));
 }
 
 #[test]
