@@ -211,6 +211,38 @@ impl Peer {
     /// Closes in the plain way.
     pub fn close(self) {}
 
+    /// Makes this host forget the connection without a word to the other side, as after a crash: what
+    /// comes on it is answered with a reset. Only root can do that.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn vanish(self) {
+        // A socket in repair mode says nothing when it is closed.
+        self.set_tcp_option(libc::TCP_REPAIR, 1);
+    }
+
+    /// Acknowledges at once what has been read; the kernel would take its time.
+    ///
+    /// # Panics
+    /// When the connection is gone.
+    pub fn acknowledge(&self) {
+        self.set_tcp_option(libc::TCP_QUICKACK, 1);
+    }
+
+    fn set_tcp_option(&self, option: libc::c_int, value: libc::c_int) {
+        // SAFETY: the descriptor is open, and the value has the length that the call is told.
+        let rc = unsafe {
+            libc::setsockopt(
+                self.stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                option,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        assert_eq!(rc, 0, "TCP option {option}: {}", io::Error::last_os_error());
+    }
+
     // === receiving ===
 
     /// Reads once more into the input.

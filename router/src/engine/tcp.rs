@@ -6,9 +6,8 @@ use std::{
 };
 
 use crate::net::TcpInfo;
+pub(super) use crate::net::unacknowledged as send_queue;
 
-/// `SIOCOUTQ`: bytes in the send queue, acknowledged ones not counted.
-const SIOCOUTQ: libc::c_ulong = 0x5411;
 /// Offset of `tcpi_bytes_acked` in `struct tcp_info`, in bytes; part of the kernel's interface since 4.1.
 const BYTES_ACKED: usize = 120;
 
@@ -56,14 +55,6 @@ pub(super) fn queued_in_all(socket: &(impl AsFd + AsRawFd)) -> io::Result<u64> {
 
 fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
     Ok(TcpInfo::of(socket)?.long(BYTES_ACKED))
-}
-
-/// Bytes in the send queue that are not acknowledged.
-pub(super) fn send_queue(socket: &impl AsRawFd) -> io::Result<u64> {
-    let mut waiting: libc::c_int = 0;
-    // SAFETY: the request writes an int.
-    let rc = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCOUTQ, &mut waiting) };
-    if rc == 0 { Ok(waiting.max(0) as u64) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Takes the socket's lock once, and makes the program look at packets that came before the socket

@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use router_ebpf::framing::{Framing, FramingError};
 
 use crate::net::{Conn, Stream, with_scratch};
@@ -75,6 +75,8 @@ pub struct Copier {
     /// Of `bytes`, those that had been read with what was before the body.
     ahead: u64,
     progress: Instant,
+    /// A copy of `bytes`, while they may have to be sent again.
+    kept: Option<BytesMut>,
 }
 
 impl Copier {
@@ -83,7 +85,23 @@ impl Copier {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
         let (reads, ahead) = (0, 0);
-        Self { queue: VecDeque::new(), framing, dechunk, bytes, limit, reads, ahead, progress }
+        let (queue, kept) = (VecDeque::new(), None);
+        Self { queue, framing, dechunk, bytes, limit, reads, ahead, progress, kept }
+    }
+
+    /// Keeps a copy of what comes from the source from now on, until [`Copier::forget`].
+    pub fn keep(&mut self) {
+        self.kept = Some(BytesMut::new());
+    }
+
+    /// The bytes that came from the source since [`Copier::keep`]; `None` when they are not kept.
+    pub fn kept(&self) -> Option<&[u8]> {
+        self.kept.as_deref()
+    }
+
+    /// Keeps nothing any more.
+    pub fn forget(&mut self) {
+        self.kept = None;
     }
 
     /// Lets no more than `limit` bytes come from the source, framing included.
@@ -222,6 +240,12 @@ impl Copier {
         Poll::Ready(Ok(()))
     }
 
+    fn copy(&mut self, body: &[u8]) {
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(body);
+        }
+    }
+
     /// Takes over what was read before, as far as it belongs to the body.
     fn take_input(&mut self, from: &mut Conn) -> Result<(), CarryError> {
         if self.dechunk {
@@ -229,7 +253,8 @@ impl Copier {
             let used = advance_payload(&mut self.framing, &from.input, |part| {
                 payload.extend_from_slice(part);
             })?;
-            from.input.advance(used);
+            let bytes = from.input.split_to(used);
+            self.copy(&bytes);
             self.count(used)?;
             self.push(payload.into());
         } else {
@@ -237,6 +262,7 @@ impl Copier {
             self.count(used)?;
             self.ahead += used as u64;
             let bytes = from.input.split_to(used).freeze();
+            self.copy(&bytes);
             from.release_input();
             self.push(bytes);
         }
@@ -271,6 +297,7 @@ impl Copier {
             self.count(used)?;
             let (body, surplus) = arrived.split_at(used);
             from.input.extend_from_slice(surplus);
+            self.copy(body);
             if holds {
                 to.hold_back(true);
             }

@@ -47,9 +47,27 @@ impl TcpInfo {
     }
 }
 
+/// `SIOCOUTQ`.
+const SIOCOUTQ: libc::c_ulong = 0x5411;
+
+/// Bytes written to the socket that its peer's kernel has not acknowledged (tcp(7), `SIOCOUTQ`). After
+/// a connection broke, those that it never will.
+///
+/// # Errors
+/// When it is no TCP socket.
+pub fn unacknowledged(socket: &impl AsFd) -> io::Result<u64> {
+    let mut waiting: libc::c_int = 0;
+    // SAFETY: the request writes an int.
+    let rc = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCOUTQ, &raw mut waiting) };
+    if rc == 0 { Ok(waiting.max(0) as u64) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+    };
 
     use super::*;
 
@@ -63,5 +81,34 @@ mod tests {
         let [low, high] = [info.word(120), info.word(124)].map(u32::to_ne_bytes);
         assert_eq!(info.long(120).to_ne_bytes(), [low, high].concat()[..]);
         assert!(TcpInfo::of(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_a_broken_connection_was_not_acknowledged_stays_known() {
+        for (reads, closes) in [(false, true), (true, true), (true, false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut far = listener.accept().unwrap().0;
+            assert_eq!(unacknowledged(&near).unwrap(), 0);
+            if reads {
+                near.write_all(b"read").unwrap();
+                far.read_exact(&mut [0; 4]).unwrap();
+            }
+            let reset = (!closes).then_some(std::time::Duration::ZERO);
+            socket2::SockRef::from(&far).set_linger(reset).unwrap();
+            drop(far);
+            // A FIN acknowledges what was read before it. What comes after it meets a reset.
+            let end = near.read(&mut [0]);
+            assert_eq!(end.is_ok_and(|n| n == 0), closes);
+            let before = unacknowledged(&near).unwrap();
+            assert!(before == 0 || !closes, "{before} bytes, and the peer has read them");
+            if closes {
+                near.write_all(b"unread").unwrap();
+                let error = near.write_all(b"more").unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+                assert_eq!(unacknowledged(&near).unwrap(), 6);
+            }
+        }
+        assert!(unacknowledged(&std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 }

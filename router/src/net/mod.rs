@@ -6,5 +6,5 @@ pub mod socket;
 mod stream;
 
 pub use hangup::{HangupWatch, Side, Watched};
-pub use info::TcpInfo;
+pub use info::{TcpInfo, unacknowledged};
 pub use stream::{Conn, SCRATCH, Stream, with_scratch};

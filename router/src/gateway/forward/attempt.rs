@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::connect::{self, Failed};
+use super::{
+    connect::{self, Failed},
+    resend::{Evidence, Resend},
+};
 use crate::gateway::{
     decide::Plan,
     failure::{self, Broken},
@@ -14,8 +17,9 @@ use crate::gateway::{
 };
 use crate::{
     engine::{Copier, Expect, Policy},
-    http::{self, Method, ResponseHead, Version, rewrite},
-    metrics::Direction,
+    fleet::Instance,
+    http::{self, Failure, Method, ResponseHead, Version, rewrite},
+    metrics::{Direction, Outcome},
     net::Conn,
     routing::Choice,
 };
@@ -44,6 +48,9 @@ pub(super) async fn attempt<'f>(
         let (mut upstream, pooled) = connect::connect(scope, &instance, fresh).await?;
         expect_hand_over(scope, plan, &mut upstream);
         let mut copier = Copier::new(plan.framing, false);
+        if pooled {
+            copier.keep();
+        }
         copier.push(head_out.clone());
         copier.push(plan.body.clone());
         let sent = Instant::now();
@@ -53,32 +60,69 @@ pub(super) async fn attempt<'f>(
             Ok((response, head)) => {
                 instance.metrics.responded(response.status, sent.elapsed());
                 scope.record.responded(&response);
+                relay.sending.copier.forget();
                 failure::note_status(&instance, response.status);
                 return Ok(Begun { choice, relay, response, head });
             }
-            Err(Broken::Upstream(error))
-                if pooled
-                    && relay.upstream.input.is_empty()
-                    && relay.sending.copier.bytes() + relay.steered_request == 0 =>
-            {
-                // The instance closed a connection that had been at rest; nothing of this
-                // request can have been answered, and all of it is still here.
-                tracing::debug!(instance = %instance.url, %error, "a pooled connection was stale");
-                instance.metrics.pool.retried_stale.inc();
-                fresh = true;
+            Err(Broken::Upstream(error)) => {
+                let evidence = Evidence::of(request, &relay, pooled);
+                tracing::debug!(instance = %instance.url, %error, ?evidence, "no response");
+                match evidence.resend() {
+                    Resend::Anew => {
+                        instance.metrics.pool.retried_stale.inc();
+                        take_back(plan, &relay.sending.copier);
+                        fresh = true;
+                    }
+                    Resend::Elsewhere => {
+                        take_back(plan, &relay.sending.copier);
+                        tracing::warn!(instance = %instance.url, %error, "closed without reading");
+                        return Err(Failed::Unreachable(untouched(), Outcome::ConnectError));
+                    }
+                    Resend::Never => {
+                        return Err(stop(scope, plan, &relay, &instance, Broken::Upstream(error)));
+                    }
+                }
             }
-            Err(broken) => {
-                let carried = relay.sending.copier.bytes();
-                scope.worker.metrics.userspace.carried(Direction::Request, carried);
-                scope.record.request_bytes =
-                    carried + relay.steered_request + plan.body.len() as u64;
-                // With the whole request read, the client's connection is in order.
-                scope.body_read |= relay.sending.copier.source_done();
-                let (outcome, stop) = failure::before_response(&instance, broken, config);
-                scope.record.outcome = Some(outcome);
-                return Err(Failed::Stop(stop));
-            }
+            Err(broken) => return Err(stop(scope, plan, &relay, &instance, broken)),
         }
+    }
+}
+
+/// Makes what was read of the body a part of what will be sent.
+fn take_back(plan: &mut Plan<'_>, sent: &Copier) {
+    plan.framing = sent.framing();
+    if let Some(kept) = sent.kept().filter(|kept| !kept.is_empty()) {
+        plan.body = [&plan.body, kept].concat().into();
+    }
+}
+
+/// The end of the exchange: notes what was sent, and says what the client is told.
+fn stop(
+    scope: &mut Scope<'_>,
+    plan: &Plan<'_>,
+    relay: &Relay<'_>,
+    instance: &Instance,
+    broken: Broken,
+) -> Failed {
+    let sent = &relay.sending.copier;
+    scope.worker.metrics.userspace.carried(Direction::Request, sent.bytes());
+    scope.record.request_bytes = sent.bytes() + relay.steered_request + plan.body.len() as u64;
+    // With the whole request read, the client's connection is in order.
+    scope.body_read |= sent.source_done();
+    let (outcome, stop) = failure::before_response(instance, broken, scope.config());
+    scope.record.outcome = Some(outcome);
+    Failed::Stop(stop)
+}
+
+/// The answer when the last instance tried closed its connections without reading from them.
+fn untouched() -> Failure {
+    Failure {
+        status: 502,
+        reason: "upstream_closed",
+        message: "The inference server chosen for this request closed the connection without \
+                  reading it. The gateway's log names it."
+            .into(),
+        retry_after: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod connect;
+mod resend;
 
 use std::time::Instant;
 

@@ -18,8 +18,8 @@ use self::{client_watch::ClientWatch, idle_timer::IdleTimer};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, Step},
-    net::Conn,
+    engine::{Attempts, CarryError, Copier, HandOver, Step},
+    net::{Conn, unacknowledged},
 };
 
 /// The request direction.
@@ -58,6 +58,8 @@ pub(super) struct Relay<'a> {
     pub(super) steered_response: u64,
     /// Whether the response was to be handed over, whatever became of that.
     pub(super) response_due: bool,
+    /// Stream bytes of the instance's connection before this exchange: read, and written.
+    before: (u64, u64),
 }
 
 /// What [`Relay::poll_sending`] came to.
@@ -78,6 +80,7 @@ impl<'a> Relay<'a> {
     ) -> Self {
         let timer = IdleTimer::new(config.timeouts.first_byte);
         let body_limit = config.limits.body_bytes.saturating_sub(read_ahead as u64);
+        let before = (upstream.stream.bytes_read(), upstream.stream.bytes_written());
         Self {
             worker,
             config,
@@ -89,7 +92,40 @@ impl<'a> Relay<'a> {
             steered_request: 0,
             steered_response: 0,
             response_due: false,
+            before,
         }
+    }
+
+    /// Whether the instance's kernel has acknowledged a byte of the request. Holds for a connection that
+    /// has broken as well.
+    ///
+    /// A body is handed over once something was acknowledged, or where nothing will be sent again.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        let written = self.upstream.stream.bytes_written() - self.before.1;
+        written > 0
+            && !unacknowledged(&self.upstream.stream).is_ok_and(|waiting| waiting >= written)
+    }
+
+    /// Whether the instance has sent anything back.
+    pub(super) fn is_answered(&self) -> bool {
+        self.upstream.stream.bytes_read() > self.before.0
+    }
+
+    /// Whether what was sent of the request can be sent again: nothing of it came from the client
+    /// meanwhile, or all of that was kept.
+    pub(super) fn holds_request(&self) -> bool {
+        let copier = &self.sending.copier;
+        self.steered_request == 0 && (copier.bytes() == 0 || copier.kept().is_some())
+    }
+
+    /// Whether the request is kept to be sent again. Ends that with the first acknowledgement: a stale
+    /// connection has none. Until then no more is kept than the connection's send buffer takes, for
+    /// more is not read.
+    fn keeps_request(&mut self) -> bool {
+        if self.sending.copier.kept().is_some() && self.is_acknowledged() {
+            self.sending.copier.forget();
+        }
+        self.sending.copier.kept().is_some()
     }
 
     /// Moves the request on. Never ready while there is nothing to tell.
@@ -101,8 +137,13 @@ impl<'a> Relay<'a> {
         if self.sending.done {
             return Poll::Pending;
         }
+        let keeps = self.keeps_request();
         let sending = &mut self.sending;
-        let hand_over = self.worker.hand_over(self.config, None, &sending.copier, sending.attempts);
+        let hand_over = match keeps {
+            // What the kernel carries is gone from here.
+            true => HandOver::Never,
+            false => self.worker.hand_over(self.config, None, &sending.copier, sending.attempts),
+        };
         sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
         let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
         match step {
