@@ -1,8 +1,8 @@
 //! How one direction of a connection moves between user space and the kernel, without a lock and
 //! without a byte overtaken.
 //!
-//! Every steered direction has one 64-bit word in memory that both sides map: bit 63 says who
-//! carries the bytes, the other bits count the stream's bytes that the kernel program has seen.
+//! Every direction has one 64-bit word in memory that both sides map: bit 63 says who
+//! moves the bytes, the other bits count the stream's bytes that the kernel program has seen.
 //!
 //! * The program adds an skb's length with one atomic fetch-add, and the mode bit of the value it
 //!   got back decides for the whole skb: pass it up, or redirect it.
@@ -10,7 +10,7 @@
 //!   (pass, n) to (redirect, n), where n is what it has itself read *and* forwarded. When the
 //!   program has meanwhile passed more, the swap fails, and user space reads on.
 //! * The program alone goes back from redirect to pass: at the end of a body, or when it cannot
-//!   carry on ([`layout::stop`](crate::layout::stop)).
+//!   go on ([`layout::stop`](crate::layout::stop)).
 //!
 //! The word never wraps: 2^63 bytes take 29 years at 10 GB/s.
 

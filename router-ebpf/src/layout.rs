@@ -42,7 +42,7 @@ pub const SKB_OVERHEAD: u32 = 1024;
 /// Elements that the outer array of event queues has: the most worker threads.
 pub const MAX_WORKERS: usize = 256;
 
-/// One steered direction.
+/// One direction.
 ///
 /// User space writes all fields before it swaps [`Direction::word`] to redirect; from then on they
 /// are the program's, until the mode bit is cleared. Only `word`, `ticket` and the fields under

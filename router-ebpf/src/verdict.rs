@@ -38,7 +38,7 @@ static TARGETS: SockHash<u64> = SockHash::with_max_entries(1, 0);
 /// The direction of a source, by socket cookie.
 #[map]
 static SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
-/// The steered directions.
+/// The directions.
 #[map]
 static DIRECTIONS: Array<Direction> = Array::with_max_entries(1, MMAPABLE);
 /// In-flight counters, one per instance.
@@ -92,14 +92,14 @@ fn verdict(ctx: &SkBuffContext) -> u32 {
     if !handover::redirects(old) {
         return sk_action::SK_PASS;
     }
-    match carry(ctx, direction, len) {
-        Carried::Within => {}
-        Carried::End => {
+    match redirect(ctx, direction, len) {
+        Redirected::Within => {}
+        Redirected::End => {
             release(direction);
             set(&direction.stop, stop::ENDED as u64);
             latch(direction, index);
         }
-        Carried::Stop(reason) => {
+        Redirected::Stop(reason) => {
             set(&direction.stop, reason as u64);
             latch(direction, index);
             debug!(ctx, "direction {}: stop {}", index, reason);
@@ -109,7 +109,7 @@ fn verdict(ctx: &SkBuffContext) -> u32 {
 }
 
 /// What became of an skb that was to be redirected.
-enum Carried {
+enum Redirected {
     /// Redirected.
     Within,
     /// Redirected, and the body ends with it.
@@ -119,12 +119,14 @@ enum Carried {
 }
 
 #[inline(always)]
-fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
+fn redirect(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Redirected {
     let key = direction.target;
-    let Some(write_seq) = write_seq_of_target(&key) else { return Carried::Stop(stop::NO_TARGET) };
+    let Some(write_seq) = write_seq_of_target(&key) else {
+        return Redirected::Stop(stop::NO_TARGET);
+    };
     let redirected = get(&direction.redirected);
     if redirected + len as u64 > direction.most {
-        return Carried::Stop(stop::TOO_LONG);
+        return Redirected::Stop(stop::TOO_LONG);
     }
     if direction.skbs == 0 {
         // Nothing but redirects moves it from here on.
@@ -136,17 +138,17 @@ fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
     let backlog = backlog as u64 + len as u64;
     let skbs = backlog / (mean_len as u64 + 1);
     if backlog + skbs * SKB_OVERHEAD as u64 > direction.backlog_limit as u64 {
-        return Carried::Stop(stop::BACKLOG);
+        return Redirected::Stop(stop::BACKLOG);
     }
 
     let mut framing = direction.framing;
     let follow = follow(ctx, &mut framing, len);
     if follow > stop::ENDED {
-        return Carried::Stop(follow);
+        return Redirected::Stop(follow);
     }
     // Until here the framing stands before this skb, which is what user space needs if it gets it.
     if TARGETS.redirect_skb(ctx, key, 0) != sk_action::SK_PASS as i64 {
-        return Carried::Stop(stop::NO_TARGET);
+        return Redirected::Stop(stop::NO_TARGET);
     }
     direction.framing = framing;
     direction.mean_len = mean_len;
@@ -154,7 +156,7 @@ fn carry(ctx: &SkBuffContext, direction: &mut Direction, len: u32) -> Carried {
     set(&direction.redirected, redirected + len as u64);
     // SAFETY: takes nothing.
     set(&direction.last_ns, unsafe { bpf_ktime_get_ns() });
-    if follow == stop::ENDED { Carried::End } else { Carried::Within }
+    if follow == stop::ENDED { Redirected::End } else { Redirected::Within }
 }
 
 /// Follows the body through an skb: zero when it goes on behind it, else one of [`stop`].

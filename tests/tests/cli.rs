@@ -352,8 +352,8 @@ fn auto_splices_what_is_long_enough() {
     let upstream = Upstream::manual();
     let gateway = Setup::single(Engine::Splice, &upstream)
         .set("engine.mode", "auto")
-        .set("engine.steer_from_bytes", "64KiB")
-        .set("engine.steer_from_reads", 4)
+        .set("engine.hand_over_from_bytes", "64KiB")
+        .set("engine.hand_over_from_reads", 4)
         .start();
     let metrics = gateway.metrics();
     assert_eq!(metrics.sum("atalho_engine_available", &[("engine", "splice")]), 1.0);
@@ -396,7 +396,7 @@ fn auto_learns_which_answers_are_worth_splicing() {
     let upstream = Upstream::manual();
     let gateway = Setup::single(Engine::Splice, &upstream)
         .set("engine.mode", "auto")
-        .set("engine.steer_from_reads", 4)
+        .set("engine.hand_over_from_reads", 4)
         .start();
     let mut client = gateway.connect();
     let mut instance = None;

@@ -14,7 +14,7 @@ use router::{
     config::{self, Config},
     fleet::{Counters, Fleet, Variant},
     metrics::Metrics,
-    net::SCRATCH,
+    net::READ_BUFFER_BYTES,
     prefix::{self, Api, KeyParts, Scanner},
     routing,
 };
@@ -98,7 +98,7 @@ pub fn run(time: Duration) -> anyhow::Result<Vec<Case>> {
 
 fn decide(variant: &Variant, api: Api, prefix_length: usize, body: &[u8], rng: &mut fastrand::Rng) {
     let mut scanner = Scanner::new(api, prefix_length);
-    for piece in black_box(body).chunks(SCRATCH) {
+    for piece in black_box(body).chunks(READ_BUFFER_BYTES) {
         if scanner.feed(piece) {
             break;
         }

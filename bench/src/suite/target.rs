@@ -141,10 +141,10 @@ impl Target {
     /// what it costs is to be measured, also where `auto` would rather not.
     fn atalho(self, listen: SocketAddr, admin: SocketAddr, backend: SocketAddr) -> String {
         let engine = match self {
-            Self::Sockmap => "mode = \"sockmap\"\nsteer_from_bytes = 0",
-            Self::Splice => "mode = \"splice\"\nsteer_from_bytes = 0\nsteer_from_reads = 0",
+            Self::Sockmap => "mode = \"sockmap\"\nhand_over_from_bytes = 0",
+            Self::Splice => "mode = \"splice\"\nhand_over_from_bytes = 0\nhand_over_from_reads = 0",
             Self::SpliceXdp => {
-                "mode = \"splice\"\nxdp = \"on\"\nsteer_from_bytes = 0\nsteer_from_reads = 0"
+                "mode = \"splice\"\nxdp = \"on\"\nhand_over_from_bytes = 0\nhand_over_from_reads = 0"
             }
             Self::Auto => "mode = \"auto\"",
             _ => "mode = \"userspace\"",

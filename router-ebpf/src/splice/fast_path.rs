@@ -13,7 +13,7 @@ use super::{
 /// Not in the middle of a stream.
 const SPECIAL: u8 = flag::SYN | flag::FIN | flag::RST | flag::URG;
 
-/// Whether a packet of the source is new data within the carried range, and not its end. Such a packet
+/// Whether a packet of the source is new data within the spliced range, and not its end. Such a packet
 /// is forwarded with no event, if it can be parsed where that is asked for
 /// ([`Splice::look`](super::state::Splice::look)) and does not complete the body.
 #[inline(always)]

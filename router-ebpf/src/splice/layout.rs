@@ -42,13 +42,13 @@ pub mod flag {
 pub mod role {
     /// Not spliced.
     pub const NONE: u32 = 0;
-    /// The peer's bytes are carried; the pair is in this element.
+    /// The peer's bytes are spliced; the pair is in this element.
     pub const SOURCE: u32 = 1;
     /// The peer gets the bytes; the pair is in the element of the source.
     pub const RECEIVER: u32 = 2;
 }
 
-/// Why the carrying stopped before the end of the body.
+/// Why the splice stopped before the end of the body.
 pub mod stop {
     /// It did not.
     pub const NONE: u32 = 0;
@@ -94,7 +94,7 @@ pub struct ConnEntry {
     pub last_ns: u64,
     /// The source's word while the connection is not spliced: see [`word`](super::state::word).
     pub word: u64,
-    /// Most bytes to carry.
+    /// Most bytes to move.
     pub most: u64,
     /// When `link` was noted, in nanoseconds of CLOCK_MONOTONIC; 0 for never.
     pub link_ns: u64,
@@ -132,7 +132,7 @@ pub struct ConnEntry {
 
 /// What the gateway asks for, in [`Command::what`].
 pub mod ask {
-    /// Carry the source's bytes to the receiver.
+    /// Splice the source's bytes to the receiver.
     pub const HAND_OVER: u32 = 1;
     /// Stop at the highest byte forwarded.
     pub const STOP: u32 = 2;
@@ -147,7 +147,7 @@ pub mod ask {
     /// The socket of `source` announces no more than [`super::Command::length`] bytes as its window from now on, or
     /// what it likes if that is zero.
     pub const LIMIT: u32 = 7;
-    /// Stop where the carrying began, if the receiver has acknowledged nothing since.
+    /// Stop where the splice began, if the receiver has acknowledged nothing since.
     pub const RETRACT: u32 = 8;
 }
 
@@ -179,7 +179,7 @@ pub struct Command {
     pub source: u32,
     /// Element of the receiver.
     pub receiver: u32,
-    /// The source's number of the first byte to be carried.
+    /// The source's number of the first byte to be spliced.
     pub h: u32,
     /// The number of this byte towards the receiver.
     pub a: u32,

@@ -1,13 +1,13 @@
 //! The state of a connection and of a spliced pair.
 //!
 //! *Wire* numbers are what the peers see, *socket* numbers what the gateway's sockets believe. A
-//! *position* is a byte's place in the carried range, in 64 bits: the first byte carried is at 0.
+//! *position* is a byte's place in the spliced range, in 64 bits: the first byte spliced is at 0.
 
 use super::seq;
 use super::window;
 use crate::framing::Framing;
 
-/// Who carries the bytes of the pair, in [`word`].
+/// Who moves the bytes of the pair, in [`word`].
 pub mod mode {
     /// The sockets do, with their permanent offsets.
     pub const PASS: u64 = 0;
@@ -114,11 +114,11 @@ pub const UNKNOWN: u64 = u64::MAX;
 /// The source's FIN is the end: any number of bytes may come, and none of them needs to be parsed.
 pub const UNTIL_CLOSE: u64 = 1 << 62;
 
-/// What is carried between a source and a receiver.
+/// What is spliced between a source and a receiver.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splice {
-    /// Bytes from the first one carried to the highest one forwarded.
+    /// Bytes from the first one spliced to the highest one forwarded.
     pub forwarded: u64,
     /// How many of them the receiver has acknowledged.
     pub acked: u64,
@@ -130,7 +130,7 @@ pub struct Splice {
     pub edge: i64,
     /// The right edge that the source was promised, a position.
     pub promised: i64,
-    /// Bytes that the source's socket takes beyond what was forwarded, if the carrying ends there.
+    /// Bytes that the source's socket takes beyond what was forwarded, if the splice ends there.
     pub room: i64,
     /// How many of them the source is promised at most: more when it makes use of them.
     pub offer: i64,
@@ -169,7 +169,7 @@ pub enum Look {
 }
 
 impl Splice {
-    /// Nothing is carried.
+    /// Nothing is spliced.
     pub const NONE: Self = Self {
         forwarded: 0,
         acked: 0,
@@ -205,7 +205,7 @@ impl Splice {
         forwarded + seq::distance(seq::shift(self.a, forwarded), number)
     }
 
-    /// The number that the source's socket gives a position: for the socket, the carried range has no
+    /// The number that the source's socket gives a position: for the socket, the spliced range has no
     /// length.
     #[inline(always)]
     pub const fn in_source_socket(&self, position: i64) -> u32 {
@@ -284,7 +284,7 @@ pub struct Pair {
     pub source: Socket,
     /// The socket whose peer receives.
     pub receiver: Socket,
-    /// The range carried.
+    /// The spliced range.
     pub splice: Splice,
 }
 
@@ -381,7 +381,7 @@ impl Pair {
         }
     }
 
-    /// Ends the carrying at the highest byte forwarded: LIVE → DRAIN, or PASS at once when nothing was
+    /// Ends the splice at the highest byte forwarded: LIVE → DRAIN, or PASS at once when nothing was
     /// forwarded. Says whether it was live.
     #[inline(always)]
     pub fn stop(&mut self) -> bool {
@@ -424,23 +424,23 @@ impl Pair {
         !seq::before(self.source.next, acknowledgement)
     }
 
-    /// LIVE → DRAIN: offsets first, mode after them. Both sockets carry on behind the range.
+    /// LIVE → DRAIN: offsets first, mode after them. Both sockets go on behind the range.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
-        let carried = self.splice.length as u32;
-        self.source.rx = self.source.rx.wrapping_add(carried);
-        self.receiver.tx = self.receiver.tx.wrapping_add(carried);
+        let spliced = self.splice.length as u32;
+        self.source.rx = self.source.rx.wrapping_add(spliced);
+        self.receiver.tx = self.receiver.tx.wrapping_add(spliced);
         // Numbers that nobody has moved along while it lasted; from 2 GiB on they would seem to be later.
-        self.receiver.next = self.splice.a.wrapping_add(carried);
+        self.receiver.next = self.splice.a.wrapping_add(spliced);
         self.receiver.number = self.receiver.next;
         self.source.number = self.source.next;
         self.receiver.doubt = 1;
-        self.source.own_ack = self.splice.h.wrapping_add(carried);
+        self.source.own_ack = self.splice.h.wrapping_add(spliced);
         self.source.own_edge = seq::shift(self.splice.h, self.splice.promised);
         self.word = word::pack(
             mode::DRAIN,
             word::generation(self.word),
-            self.splice.h.wrapping_add(carried),
+            self.splice.h.wrapping_add(spliced),
         );
     }
 

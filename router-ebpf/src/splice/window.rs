@@ -1,6 +1,6 @@
 //! Receive windows between two connections with different scales (RFC 7323 section 2).
 //!
-//! Edges are positions in the carried range: 64-bit, relative to its first byte.
+//! Edges are positions in the spliced range: 64-bit, relative to its first byte.
 
 /// The bytes that a window field means.
 #[inline(always)]

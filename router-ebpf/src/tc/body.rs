@@ -9,7 +9,7 @@ use router_ebpf::splice::{
 use super::work::Work;
 use crate::body::Walk;
 
-/// Follows the body through a packet with payload: says why the carrying must stop before it, if it
+/// Follows the body through a packet with payload: says why the splice must stop before it, if it
 /// must.
 ///
 /// # Safety

@@ -121,7 +121,7 @@ pub(super) unsafe fn learn(skb: *mut __sk_buff, work: *mut Work, entry: *mut Con
             return;
         }
         // What came out of order before the programs knew the connection would be taken for other bytes once
-        // those before it have been carried past the socket.
+        // those before it have been moved past the socket.
         let mut early = 0u64;
         let from = tcp.wrapping_add(OUT_OF_ORDER_OFFSET.load() as usize);
         if raw::bpf_probe_read_kernel((&raw mut early).cast(), 8, from.cast()) != 0 {
@@ -262,7 +262,7 @@ pub(super) unsafe fn leaves(work: *mut Work, source: *mut ConnEntry, side: Side)
     unsafe {
         let receiver = u32::from(matches!(side, Side::Receiver));
         if receiver == 0 && (*source).pair.mode() == mode::LIVE && (*work).packet.holds_ahead() {
-            // Once user space carries on, they would stand in the place of others.
+            // Once user space goes on, they would stand in the place of others.
             (*source).stop = stop::BYPASSED;
             let events = halt(&mut (*source).pair);
             settle(source, events);

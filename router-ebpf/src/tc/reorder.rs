@@ -1,6 +1,6 @@
 //! Packets that wait for those before them.
 //!
-//! Two processors may carry packets of one connection at the same time: a server's own thread sends
+//! Two processors may move packets of one connection at the same time: a server's own thread sends
 //! some, and the acknowledgements that come in send others. Then one overtakes another by a few
 //! microseconds. A packet that is ahead of where a body is parsed goes to the end of its interface's queue
 //! and comes again, for as many turns as fit into its mark; what is missing by then is lost, or on another

@@ -31,7 +31,7 @@ struct Shared {
     /// The permanent offsets of the two sockets.
     rx: AtomicU32,
     tx: AtomicU32,
-    /// Where the carried range begins, and how much of it was forwarded; written before the swap.
+    /// Where the spliced range begins, and how much of it was forwarded; written before the swap.
     h: AtomicU32,
     forwarded: AtomicU32,
     ticket: Ticket,
@@ -150,9 +150,9 @@ fn check(faults: Faults) {
         assert_eq!(shared.ticket.in_flight(), 0, "released once");
         let receiver = shared.receiver.lock().unwrap().clone();
         assert_eq!(receiver, body(BODY), "each byte once, in order");
-        let carried = BODY - forwarded;
+        let spliced = BODY - forwarded;
         if live {
-            assert_eq!(shared.rx.load(SeqCst), carried);
+            assert_eq!(shared.rx.load(SeqCst), spliced);
             assert_eq!(shared.egress(faults), TO.wrapping_add(BODY));
         }
         assert_eq!(shared.socket.lock().unwrap().last(), Some(&START.wrapping_add(BODY)));

@@ -96,7 +96,7 @@ fn check(faults: Faults) {
             })
         };
         let mut gone_on = 0;
-        let carried = user_space(&shared, &mut gone_on, faults);
+        let spliced = user_space(&shared, &mut gone_on, faults);
         // The exchange is over for user space, whoever saw the end.
         shared.ticket.release(faults.ticket_read_not_swapped);
         packets.join().unwrap();
@@ -104,14 +104,14 @@ fn check(faults: Faults) {
         let state = shared.state.lock().unwrap();
         assert_eq!(state.receiver, body(BODY), "each byte once, in order");
         assert_eq!(state.socket, [START.wrapping_add(BODY)], "the next one is not of the body");
-        assert_eq!((state.pair.source.rx, state.pair.receiver.tx), (carried, carried));
+        assert_eq!((state.pair.source.rx, state.pair.receiver.tx), (spliced, spliced));
         assert_eq!(state.pair.mode(), mode::PASS);
     });
 }
 
-/// Relays, hands over once, takes back, and relays the rest. Returns what was carried.
+/// Relays, hands over once, takes back, and relays the rest. Returns what was spliced.
 fn user_space(shared: &Shared, gone_on: &mut u32, faults: Faults) -> u32 {
-    let mut carried = 0;
+    let mut spliced = 0;
     let mut tried = false;
     while *gone_on < BODY {
         let mut state = shared.state.lock().unwrap();
@@ -125,8 +125,8 @@ fn user_space(shared: &Shared, gone_on: &mut u32, faults: Faults) -> u32 {
             if let Ok((_, live)) = state.pair.prepare(h, a, length, Framing::length(length)) {
                 state.pair.word = live;
                 drop(state);
-                carried = take_back(shared, faults);
-                *gone_on += carried;
+                spliced = take_back(shared, faults);
+                *gone_on += spliced;
                 continue;
             }
         }
@@ -135,7 +135,7 @@ fn user_space(shared: &Shared, gone_on: &mut u32, faults: Faults) -> u32 {
                 state.receiver.push(number);
                 *gone_on += 1;
                 // It may try again: what it has read has gone on.
-                tried = carried > 0;
+                tried = spliced > 0;
             }
             None => {
                 drop(state);
@@ -143,7 +143,7 @@ fn user_space(shared: &Shared, gone_on: &mut u32, faults: Faults) -> u32 {
             }
         }
     }
-    carried
+    spliced
 }
 
 fn take_back(shared: &Shared, faults: Faults) -> u32 {

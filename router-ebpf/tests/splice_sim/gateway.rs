@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// As if the splice had carried a lot already: nothing is under way of what is below.
+    /// As if the splice had spliced a lot already: nothing is under way of what is below.
     fn age(&mut self, link: usize, bytes: u64) {
         let mut pair = self.pair(link);
         let moved = bytes as u32;
@@ -339,7 +339,7 @@ impl World {
 
     fn copy(&mut self, i: usize, mut relay: Relay) {
         let Relay { response, from, to, .. } = relay;
-        // Nothing is written while what was carried is not acknowledged, unless it was taken back.
+        // Nothing is written while what was spliced is not acknowledged, unless it was taken back.
         let free = match self.conns[to].link {
             None => true,
             Some(link) => self.links[link].receiver == to && relay.head_left < HEAD,
@@ -466,13 +466,13 @@ impl World {
         self.users[i].step = Step::Relay(relay);
     }
 
-    /// Counts what was carried.
+    /// Counts what was spliced.
     fn account(&mut self, relay: &mut Relay, link: usize) {
-        let carried = self.carried(link);
-        self.conns[relay.from].received += carried;
-        self.conns[relay.to].sent += carried;
+        let spliced = self.spliced(link);
+        self.conns[relay.from].received += spliced;
+        self.conns[relay.to].sent += spliced;
         if relay.left != usize::MAX {
-            relay.left -= carried as usize;
+            relay.left -= spliced as usize;
         }
         relay.framing = if relay.framing.is_length() {
             Framing::length(relay.left as u64)
@@ -490,7 +490,7 @@ impl World {
         self.taken_back(relay, link);
     }
 
-    /// A part of the body was carried.
+    /// A part of the body was spliced.
     fn taken_back(&mut self, relay: &mut Relay, link: usize) {
         let pair = self.pair(link);
         self.close_range(link);

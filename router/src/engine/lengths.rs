@@ -1,4 +1,4 @@
-//! How long answers have been lately, and so from which read on the kernel should carry one.
+//! How long answers have been lately, and so from which read on the kernel should go one.
 //!
 //! Of a body of unknown length nobody knows whether a hand-over will be earned back. To hand over after a
 //! fixed number of reads costs at most twice what somebody would pay who knew; with what was learned from

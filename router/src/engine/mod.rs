@@ -1,7 +1,8 @@
-//! What carries body bytes: `userspace` everywhere, `sockmap` where the kernel can and it pays.
+//! What moves body bytes: `userspace` everywhere, `sockmap` where the kernel can and it pays.
 
-mod carrier;
+mod conn;
 mod events;
+mod kernel_engine;
 mod lengths;
 mod outcome;
 pub mod policy;
@@ -14,7 +15,9 @@ mod tcp;
 mod testing;
 pub mod userspace;
 
-pub use carrier::{Carrier, Loaded, Settings, Steering};
+pub use conn::Conn;
+pub use kernel_engine::{Handover, KernelEngine, Loaded, Settings};
 pub use lengths::{Expect, KINDS, Kinds, Lengths};
+pub use outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack};
 pub use policy::{Attempts, Policy};
-pub use userspace::{CarryError, Copier, HandOver, Step};
+pub use userspace::{Copier, CopyError, HandoverPoint, Step};

@@ -1,25 +1,25 @@
 //! What comes of handing a body to a kernel engine, and the names of its reasons in metrics, logs and status.
 
-/// What became of a steered body.
+/// What became of a body that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steered {
-    /// Bytes that the kernel carried; already counted in both streams.
+pub struct HandoverOutcome {
+    /// Bytes that the kernel moved; already counted in both streams.
     pub bytes: u64,
     /// Whether the kernel released the in-flight counter; else it is still the caller's.
     pub released: bool,
     /// How it ended.
-    pub end: SteerEnd,
+    pub end: HandoverEnd,
 }
 
-/// How the steering of one direction ended. In each case but `SourceBroken`, `TargetGone` and
+/// How a hand-over ended. In each case but `SourceBroken`, `TargetGone` and
 /// `Idle` the target has all bytes in its send queue and may be written, shut down or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SteerEnd {
+pub enum HandoverEnd {
     /// The body is complete.
     Ended,
-    /// User space carries on from where `framing` stands now.
-    HandedBack(HandBack),
-    /// Nothing was steered, user space carries on. Bytes that had arrived meanwhile may be in the
+    /// User space goes on from where `framing` stands now.
+    TakenBack(TakeBack),
+    /// Nothing was handed over, user space goes on. Bytes that had arrived meanwhile may be in the
     /// source's `input`.
     Declined(Decline),
     /// The source closed its sending side before the end (or at it, when closing is the end).
@@ -34,7 +34,7 @@ pub enum SteerEnd {
 
 /// Why the kernel gave a body back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HandBack {
+pub enum TakeBack {
     /// A packet holds the end of the body and more.
     Crossed,
     /// The target reads too slowly: the kernel would have had to buffer without bound.
@@ -57,7 +57,7 @@ pub enum HandBack {
     Stalled,
 }
 
-/// Why a body was not steered.
+/// Why a body was not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decline {
     /// More bytes had arrived before the hand-over: try again once they are forwarded.
@@ -90,8 +90,8 @@ pub enum Decline {
 
 /// Every reason for which a kernel engine may fall back, by its name; some are of one engine only.
 pub(super) fn fallbacks() -> impl Iterator<Item = &'static str> {
-    let handed_back = HandBack::ALL.iter().map(|reason| reason.as_str());
-    handed_back.chain(Decline::ALL.iter().map(|reason| reason.as_str()))
+    let taken_back = TakeBack::ALL.iter().map(|reason| reason.as_str());
+    taken_back.chain(Decline::ALL.iter().map(|reason| reason.as_str()))
 }
 
 /// Gives reasons their names, and a list of all of them that cannot miss one.
@@ -111,7 +111,7 @@ macro_rules! named {
     };
 }
 
-named! { HandBack {
+named! { TakeBack {
     Crossed => "crossed",
     Backlog => "backlog",
     NoTarget => "no_target",

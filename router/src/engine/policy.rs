@@ -9,8 +9,8 @@
 use router_ebpf::framing::Framing;
 
 use super::{
-    Copier, Expect, HandOver, Lengths,
-    outcome::{Decline, HandBack, SteerEnd},
+    Copier, Expect, HandoverPoint, Lengths,
+    outcome::{Decline, HandoverEnd, TakeBack},
 };
 use crate::config::{Config, EngineMode};
 
@@ -19,7 +19,7 @@ use crate::config::{Config, EngineMode};
 pub struct Attempts {
     /// Hand-overs that did not last: each makes the next one less likely to pay.
     short: u32,
-    /// Body bytes that user space must have carried before the next attempt.
+    /// Body bytes that user space must have relayed before the next attempt.
     after: u64,
     /// Whether the source had sent on before the last attempt.
     outrun: bool,
@@ -37,38 +37,38 @@ impl Attempts {
         self.short = u32::MAX;
     }
 
-    /// Notes how an attempt ended, and how many bytes the kernel carried in it.
+    /// Notes how an attempt ended, and how many bytes the kernel moved in it.
     ///
-    /// After one that found unread bytes, those must be carried first: another attempt without them
+    /// After one that found unread bytes, those must be relayed first: another attempt without them
     /// would fail in the same way, and again, before the event loop ever gets to read them. And the next
     /// one comes before the receiver has them: it may be its answer that makes the source go on, at once.
-    pub fn note(&mut self, end: &SteerEnd, copier: &Copier, carried: u64) {
+    pub fn note(&mut self, end: &HandoverEnd, copier: &Copier, moved: u64) {
         self.wait(copier);
-        self.outrun = *end == SteerEnd::Declined(Decline::Unread);
+        self.outrun = *end == HandoverEnd::Declined(Decline::Unread);
         match end {
-            SteerEnd::Declined(
+            HandoverEnd::Declined(
                 Decline::Unread | Decline::Window | Decline::SendQueue | Decline::Unknown,
             ) => {}
-            SteerEnd::Declined(_)
-            | SteerEnd::HandedBack(
-                HandBack::Crossed
-                | HandBack::Malformed
-                | HandBack::NoTarget
-                | HandBack::Bypassed
-                | HandBack::Stalled,
+            HandoverEnd::Declined(_)
+            | HandoverEnd::TakenBack(
+                TakeBack::Crossed
+                | TakeBack::Malformed
+                | TakeBack::NoTarget
+                | TakeBack::Bypassed
+                | TakeBack::Stalled,
             ) => {
                 self.give_up();
             }
             // A lost packet says nothing about the body.
-            SteerEnd::HandedBack(HandBack::Hole) => {}
+            HandoverEnd::TakenBack(TakeBack::Hole) => {}
             // A sender that is faster than its receiver runs into the backlog's limit every time, and
-            // is still carried for less.
-            _ if carried >= Self::WORTHWHILE_BYTES => {}
+            // still costs less.
+            _ if moved >= Self::WORTHWHILE_BYTES => {}
             _ => self.short = self.short.saturating_add(1),
         }
     }
 
-    /// Makes no further attempt before more has been carried.
+    /// Makes no further attempt before more has been moved.
     pub fn wait(&mut self, copier: &Copier) {
         self.after = copier.bytes() + 1;
     }
@@ -78,46 +78,47 @@ impl Attempts {
     }
 }
 
-/// Decides, for a body under way, whether the kernel should carry the rest.
+/// Decides, for a body under way, whether the kernel should move the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Which engine the operator wants, where it works.
     pub mode: EngineMode,
-    /// Body bytes left from which steering pays.
-    pub steer_from_bytes: u64,
+    /// Body bytes left from which a hand-over pays.
+    pub hand_over_from_bytes: u64,
     /// Reads of a body of unknown length after which splicing pays.
-    pub steer_from_reads: u64,
+    pub hand_over_from_reads: u64,
 }
 
 impl Policy {
     /// As the configuration says, or what was `learned` of such bodies.
     pub fn of(config: &Config, learned: Option<u64>) -> Self {
-        let crate::config::Engine { mode, steer_from_bytes, steer_from_reads, .. } = config.engine;
+        let crate::config::Engine { mode, hand_over_from_bytes, hand_over_from_reads, .. } =
+            config.engine;
         let learned = learned.filter(|_| Self::learns(config));
-        let steer_from_reads = learned.unwrap_or(steer_from_reads);
-        Self { mode, steer_from_bytes, steer_from_reads }
+        let hand_over_from_reads = learned.unwrap_or(hand_over_from_reads);
+        Self { mode, hand_over_from_bytes, hand_over_from_reads }
     }
 
     /// Whether something is likely to be handed over in an exchange whose request body stands at `request`.
     pub fn expect(config: &Config, request: Framing, answers: &Lengths) -> Expect {
-        let long = !request.is_length() || request.remaining >= config.engine.steer_from_bytes;
+        let long = !request.is_length() || request.remaining >= config.engine.hand_over_from_bytes;
         match Self::learns(config) && (request.is_done() || !long) {
             true => answers.expect(),
             false => Expect::HandOver,
         }
     }
 
-    /// Whether it makes use of what is learned. An engine that was asked for carries what it can.
+    /// Whether it makes use of what is learned. An engine that was asked for moves what it can.
     pub fn learns(config: &Config) -> bool {
         config.engine.mode == EngineMode::Auto && config.engine.learn_reads
     }
 
     /// At which moment to hand over, if at all.
-    pub fn hand_over(&self, copier: &Copier, attempts: Attempts) -> HandOver {
+    pub fn hand_over(&self, copier: &Copier, attempts: Attempts) -> HandoverPoint {
         match self.pays(copier, attempts) {
-            false => HandOver::Never,
-            true if attempts.outrun => HandOver::HeldBack,
-            true => HandOver::Drained,
+            false => HandoverPoint::Never,
+            true if attempts.outrun => HandoverPoint::HeldBack,
+            true => HandoverPoint::Drained,
         }
     }
 
@@ -126,18 +127,18 @@ impl Policy {
         {
             return false;
         }
-        // The kernel carries bytes as they are.
+        // The kernel moves bytes as they are.
         if copier.dechunks() {
             return false;
         }
         let framing = copier.framing();
-        if framing.is_length() && framing.remaining < self.steer_from_bytes {
+        if framing.is_length() && framing.remaining < self.hand_over_from_bytes {
             return false;
         }
         framing.is_length()
             || match self.mode {
-                EngineMode::Sockmap => copier.bytes() >= self.steer_from_bytes,
-                _ => copier.reads() >= self.steer_from_reads,
+                EngineMode::Sockmap => copier.bytes() >= self.hand_over_from_bytes,
+                _ => copier.reads() >= self.hand_over_from_reads,
             }
     }
 }
@@ -151,7 +152,7 @@ mod tests {
         let fresh = Attempts::default();
         let mut given_up = fresh;
         given_up.give_up();
-        let policy = Policy { mode: EngineMode::Sockmap, steer_from_bytes: 1000, ..AT_ONCE };
+        let policy = Policy { mode: EngineMode::Sockmap, hand_over_from_bytes: 1000, ..AT_ONCE };
         assert!(policy.pays(&Copier::new(Framing::length(1000), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::length(999), false), fresh));
         assert!(!policy.pays(&Copier::new(Framing::chunked(), false), fresh));
@@ -165,18 +166,18 @@ mod tests {
     }
 
     const AT_ONCE: Policy =
-        Policy { mode: EngineMode::Auto, steer_from_bytes: 0, steer_from_reads: 0 };
+        Policy { mode: EngineMode::Auto, hand_over_from_bytes: 0, hand_over_from_reads: 0 };
 
     #[test]
     fn splice_takes_a_stream_by_its_reads() {
         for (mode, at_once) in
             [(EngineMode::Auto, true), (EngineMode::Splice, true), (EngineMode::Sockmap, false)]
         {
-            let policy = Policy { mode, steer_from_bytes: 1000, steer_from_reads: 0 };
+            let policy = Policy { mode, hand_over_from_bytes: 1000, hand_over_from_reads: 0 };
             let pays = |framing| policy.pays(&Copier::new(framing, false), Attempts::default());
             assert_eq!(pays(Framing::chunked()), at_once, "{mode:?}");
             assert!(pays(Framing::length(1000)) && !pays(Framing::length(999)), "{mode:?}");
-            let policy = Policy { steer_from_reads: 1, ..policy };
+            let policy = Policy { hand_over_from_reads: 1, ..policy };
             let chunked = Copier::new(Framing::chunked(), false);
             assert!(!policy.pays(&chunked, Attempts::default()), "{mode:?}: nothing was read yet");
         }
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn only_auto_makes_use_of_what_was_learned() {
         let mut config = Config::default();
-        let reads = |config: &Config, learned| Policy::of(config, learned).steer_from_reads;
+        let reads = |config: &Config, learned| Policy::of(config, learned).hand_over_from_reads;
         assert_eq!([reads(&config, None), reads(&config, Some(16))], [4, 16]);
         config.engine.learn_reads = false;
         assert_eq!(reads(&config, Some(16)), 4);
@@ -224,32 +225,32 @@ mod tests {
         let copier = Copier::new(Framing::length(1000), false);
         let mut attempts = Attempts::default();
         for _ in 0..100 {
-            attempts.note(&SteerEnd::Declined(Decline::Unread), &copier, 0);
+            attempts.note(&HandoverEnd::Declined(Decline::Unread), &copier, 0);
         }
-        assert!(!policy.pays(&copier, attempts), "nothing has been carried since");
+        assert!(!policy.pays(&copier, attempts), "nothing has been moved since");
         attempts.after = copier.bytes();
         assert_eq!(
             policy.hand_over(&copier, attempts),
-            HandOver::HeldBack,
+            HandoverPoint::HeldBack,
             "it is no reason to give up"
         );
         for _ in 0..100 {
-            attempts.note(&SteerEnd::HandedBack(HandBack::Backlog), &copier, 1 << 20);
+            attempts.note(&HandoverEnd::TakenBack(TakeBack::Backlog), &copier, 1 << 20);
         }
         attempts.after = copier.bytes();
         assert!(policy.pays(&copier, attempts), "these were worth it");
         for _ in 0..100 {
-            attempts.note(&SteerEnd::HandedBack(HandBack::Hole), &copier, 1000);
+            attempts.note(&HandoverEnd::TakenBack(TakeBack::Hole), &copier, 1000);
         }
         attempts.after = copier.bytes();
         assert!(policy.pays(&copier, attempts), "packets get lost");
         for _ in 0..=Attempts::MAX_SHORT {
-            attempts.note(&SteerEnd::HandedBack(HandBack::Backlog), &copier, 1000);
+            attempts.note(&HandoverEnd::TakenBack(TakeBack::Backlog), &copier, 1000);
         }
         attempts.after = copier.bytes();
         assert!(!policy.pays(&copier, attempts), "these were not");
         attempts = Attempts::default();
-        attempts.note(&SteerEnd::HandedBack(HandBack::Crossed), &copier, 1 << 20);
+        attempts.note(&HandoverEnd::TakenBack(TakeBack::Crossed), &copier, 1 << 20);
         attempts.after = 0;
         assert!(!policy.pays(&copier, attempts));
     }

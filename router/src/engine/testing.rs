@@ -9,26 +9,27 @@ use tokio::{
 };
 
 use super::{
-    Attempts, Carrier, Copier, HandOver, Policy, Steering, Step,
-    outcome::{Decline, SteerEnd, Steered},
+    Attempts, Copier, Handover, HandoverPoint, KernelEngine, Policy, Step,
+    outcome::{Decline, HandoverEnd, HandoverOutcome},
     tcp,
 };
-use crate::{config::EngineMode, net::Conn};
+use crate::{config::EngineMode, engine::Conn};
 
 const IDLE: Duration = Duration::from_secs(60);
 const PIECES: usize = 20;
 const PIECE: usize = 100;
 
 /// Each piece follows as soon as the target has the one before, and is there before the gateway comes to
-/// hand over. The kernel carries the body from the second attempt on.
+/// hand over. The kernel moves the body from the second attempt on.
 pub(super) async fn always_quicker(
-    carrier: &Carrier,
+    engine: &KernelEngine,
     (from, source): (&mut Conn, &mut TcpStream),
     (to, target): (&mut Conn, &mut TcpStream),
 ) {
     let body: Vec<u8> = (0..PIECES * PIECE).map(|at| (at / 7) as u8).collect();
     let mut copier = Copier::new(Framing::length(body.len() as u64), false);
-    let policy = Policy { mode: EngineMode::Splice, steer_from_bytes: 0, steer_from_reads: 0 };
+    let policy =
+        Policy { mode: EngineMode::Splice, hand_over_from_bytes: 0, hand_over_from_reads: 0 };
     let mut attempts = Attempts::default();
     let mut refused = 0;
     let mut got = [0; PIECE];
@@ -41,12 +42,12 @@ pub(super) async fn always_quicker(
         });
         let step = step.await;
         let end = (number + 1) * PIECE;
-        assert_eq!((copier.bytes(), step.is_ready()), (end as u64, moment != HandOver::Never));
-        if moment == HandOver::HeldBack {
+        assert_eq!((copier.bytes(), step.is_ready()), (end as u64, moment != HandoverPoint::Never));
+        if moment == HandoverPoint::HeldBack {
             assert_eq!(step, Poll::Ready(Step::Drained));
             assert_eq!(target.try_read(&mut got).unwrap_err().kind(), ErrorKind::WouldBlock);
             let framing = copier.framing_mut();
-            let steering = carrier.steer(Steering::new(from, to, framing, IDLE));
+            let handover = engine.hand_over(Handover::new(from, to, framing, IDLE));
             let far = async {
                 target.read_exact(&mut got).await.unwrap();
                 assert_eq!(got, piece);
@@ -55,9 +56,12 @@ pub(super) async fn always_quicker(
                 target.read_exact(&mut rest).await.unwrap();
                 assert!(rest == body[end..]);
             };
-            let (steered, ()) = tokio::join!(steering, far);
+            let (outcome, ()) = tokio::join!(handover, far);
             let bytes = (body.len() - end) as u64;
-            assert_eq!(steered, Steered { bytes, released: false, end: SteerEnd::Ended });
+            assert_eq!(
+                outcome,
+                HandoverOutcome { bytes, released: false, end: HandoverEnd::Ended }
+            );
             assert_eq!(refused, 1);
             return;
         }
@@ -67,10 +71,10 @@ pub(super) async fn always_quicker(
         wait(from).await;
         if step.is_ready() {
             let framing = copier.framing_mut();
-            let steering = carrier.steer(Steering::new(from, to, framing, IDLE));
-            let steered = steering.await;
-            assert_eq!(steered.end, SteerEnd::Declined(Decline::Unread));
-            attempts.note(&steered.end, &copier, 0);
+            let handover = engine.hand_over(Handover::new(from, to, framing, IDLE));
+            let outcome = handover.await;
+            assert_eq!(outcome.end, HandoverEnd::Declined(Decline::Unread));
+            attempts.note(&outcome.end, &copier, 0);
             refused += 1;
         }
     }

@@ -5,6 +5,7 @@
 //! that is gone. So a connection owns no buffer while it waits, and a slow reader slows its own
 //! sender and nobody else.
 
+use crate::engine::Conn;
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
@@ -15,14 +16,14 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use router_ebpf::framing::{Framing, FramingError};
 
-use crate::net::{Conn, Stream, with_scratch};
+use crate::net::{Stream, with_read_buffer};
 
 /// Buffers that one write takes at most.
 const WRITE_BUFFERS: usize = 8;
 
-/// Why a body could not be carried to its end.
+/// Why a body could not be moved to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum CarryError {
+pub enum CopyError {
     /// The sender closed before the end of the body.
     #[error("the sender closed before the end of the body")]
     SourceClosed,
@@ -51,7 +52,7 @@ pub enum Step {
 
 /// Whether [`Copier::poll`] is to stop for a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandOver {
+pub enum HandoverPoint {
     /// It goes on.
     Never,
     /// As soon as it is [`Step::Drained`].
@@ -61,7 +62,7 @@ pub enum HandOver {
     HeldBack,
 }
 
-/// Carries one body, from where it stands to its end.
+/// Relays one body, from where it stands to its end.
 #[derive(Debug)]
 pub struct Copier {
     /// What must be written before anything more is read.
@@ -80,7 +81,7 @@ pub struct Copier {
 }
 
 impl Copier {
-    /// Carries the rest of a body that stands at `framing`.
+    /// Relays the rest of a body that stands at `framing`.
     pub fn new(framing: Framing, dechunk: bool) -> Self {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
@@ -109,9 +110,9 @@ impl Copier {
         self.limit = limit;
     }
 
-    fn count(&mut self, used: usize) -> Result<(), CarryError> {
+    fn count(&mut self, used: usize) -> Result<(), CopyError> {
         self.bytes += used as u64;
-        if self.bytes > self.limit { Err(CarryError::TooLong) } else { Ok(()) }
+        if self.bytes > self.limit { Err(CopyError::TooLong) } else { Ok(()) }
     }
 
     /// Writes `bytes` before whatever comes from the source.
@@ -151,10 +152,10 @@ impl Copier {
         self.reads
     }
 
-    /// In how many reads the whole body would have come, `carried` bytes of which another engine has moved.
-    pub fn reads_with(&self, carried: u64) -> u64 {
+    /// In how many reads the whole body would have come, `moved` bytes of which another engine has moved.
+    pub fn reads_with(&self, moved: u64) -> u64 {
         let each = (self.bytes - self.ahead) / self.reads.max(1);
-        self.reads.saturating_add(carried.div_ceil(each.max(1)))
+        self.reads.saturating_add(moved.div_ceil(each.max(1)))
     }
 
     /// When bytes last moved.
@@ -176,8 +177,8 @@ impl Copier {
         cx: &mut Context<'_>,
         from: &mut Conn,
         to: &mut Stream,
-        hand_over: HandOver,
-    ) -> Poll<Result<Step, CarryError>> {
+        hand_over: HandoverPoint,
+    ) -> Poll<Result<Step, CopyError>> {
         let step = self.poll_step(cx, from, to, hand_over);
         if !matches!(step, Poll::Ready(Ok(Step::Drained))) {
             to.hold_back(false);
@@ -190,25 +191,25 @@ impl Copier {
         cx: &mut Context<'_>,
         from: &mut Conn,
         to: &mut Stream,
-        hand_over: HandOver,
-    ) -> Poll<Result<Step, CarryError>> {
+        hand_over: HandoverPoint,
+    ) -> Poll<Result<Step, CopyError>> {
         loop {
             // Before what is queued is written: a head goes in one write with the body behind it.
             if !from.input.is_empty() && !self.framing.is_done() {
                 self.take_input(from)?;
             }
-            let holds = hand_over == HandOver::HeldBack;
+            let holds = hand_over == HandoverPoint::HeldBack;
             if holds && !self.queue.is_empty() {
                 to.hold_back(true);
             }
-            ready!(self.poll_flush(cx, to)).map_err(CarryError::TargetGone)?;
+            ready!(self.poll_flush(cx, to)).map_err(CopyError::TargetGone)?;
             if self.framing.is_done() {
                 return Poll::Ready(Ok(Step::Complete));
             }
             match self.poll_pass(cx, from, to, holds) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending if hand_over != HandOver::Never && self.queue.is_empty() => {
+                Poll::Pending if hand_over != HandoverPoint::Never && self.queue.is_empty() => {
                     return Poll::Ready(Ok(Step::Drained));
                 }
                 Poll::Pending => return Poll::Pending,
@@ -247,7 +248,7 @@ impl Copier {
     }
 
     /// Takes over what was read before, as far as it belongs to the body.
-    fn take_input(&mut self, from: &mut Conn) -> Result<(), CarryError> {
+    fn take_input(&mut self, from: &mut Conn) -> Result<(), CopyError> {
         if self.dechunk {
             let mut payload = Vec::with_capacity(from.input.len());
             let used = advance_payload(&mut self.framing, &from.input, |part| {
@@ -276,13 +277,13 @@ impl Copier {
         from: &mut Conn,
         to: &mut Stream,
         holds: bool,
-    ) -> Poll<Result<(), CarryError>> {
-        with_scratch(|scratch| {
-            let n = ready!(from.stream.poll_read(cx, scratch)).map_err(CarryError::SourceBroken)?;
+    ) -> Poll<Result<(), CopyError>> {
+        with_read_buffer(|scratch| {
+            let n = ready!(from.stream.poll_read(cx, scratch)).map_err(CopyError::SourceBroken)?;
             self.progress = Instant::now();
             if n == 0 {
                 if !self.framing.is_until_close() {
-                    return Poll::Ready(Err(CarryError::SourceClosed));
+                    return Poll::Ready(Err(CopyError::SourceClosed));
                 }
                 self.framing = Framing::none();
                 return Poll::Ready(Ok(()));
@@ -303,7 +304,7 @@ impl Copier {
             }
             let written = match to.poll_write(cx, body) {
                 Poll::Ready(Ok(written)) => written,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(CarryError::TargetGone(error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(CopyError::TargetGone(error))),
                 Poll::Pending => 0,
             };
             self.push(Bytes::copy_from_slice(&body[written..]));
@@ -370,7 +371,7 @@ mod tests {
         let mut copier = Copier::new(Framing::length(4), false);
         copier.push(Bytes::from_static(b"head "));
         let step =
-            poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandOver::Never)).await.unwrap();
+            poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandoverPoint::Never)).await.unwrap();
         assert_eq!(step, Step::Complete);
         drop(to);
         let mut got = String::new();
@@ -397,10 +398,10 @@ mod tests {
             sender.write_all(b"4\r\nbod").unwrap();
             drop(sender);
             let mut copier = Copier::new(framing, false);
-            let end = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandOver::Never)).await;
+            let end = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandoverPoint::Never)).await;
             match end {
                 Ok(step) => assert!(clean && step == Step::Complete),
-                Err(error) => assert!(!clean && matches!(error, CarryError::SourceClosed)),
+                Err(error) => assert!(!clean && matches!(error, CopyError::SourceClosed)),
             }
         }
     }

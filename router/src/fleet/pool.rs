@@ -15,7 +15,7 @@ use std::{
 use hashbrown::HashMap;
 
 use super::InstanceId;
-use crate::{metrics::InstanceMetrics, net::Conn};
+use crate::{engine::Conn, metrics::InstanceMetrics};
 
 struct Idle {
     conn: Conn,

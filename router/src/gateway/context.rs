@@ -10,10 +10,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     config::Config,
-    engine::{Attempts, Carrier, Copier, HandOver, Policy},
+    engine::{Attempts, Conn, Copier, HandoverPoint, KernelEngine, Policy},
     fleet::{Fleet, Instance, pool::ConnectionPool},
     metrics::{EngineMetrics, Metrics},
-    net::{Conn, HangupWatch},
+    net::HangupWatch,
     shared::{Phase, Shared},
 };
 
@@ -31,7 +31,7 @@ pub(super) struct WorkerContext {
     pub(super) pool: RefCell<ConnectionPool>,
     pub(super) rng: RefCell<fastrand::Rng>,
     pub(super) hangups: HangupWatch,
-    pub(super) carrier: Option<Carrier>,
+    pub(super) engine: Option<KernelEngine>,
     pub(super) metrics: WorkerMetrics,
     pub(super) open_clients: OpenClients,
 }
@@ -50,10 +50,10 @@ impl WorkerContext {
         learned: Option<u64>,
         copier: &Copier,
         attempts: Attempts,
-    ) -> HandOver {
-        match self.carrier {
+    ) -> HandoverPoint {
+        match self.engine {
             Some(_) => Policy::of(config, learned).hand_over(copier, attempts),
-            None => HandOver::Never,
+            None => HandoverPoint::Never,
         }
     }
 

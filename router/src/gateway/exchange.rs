@@ -13,7 +13,7 @@ use super::{
     record::Record,
     scope::Scope,
 };
-use crate::{metrics::Outcome, net::Conn};
+use crate::{engine::Conn, metrics::Outcome};
 
 /// Serves a request that has been read.
 pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: Request) -> Next {

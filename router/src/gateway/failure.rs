@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{
     config::Config,
-    engine::CarryError,
+    engine::CopyError,
     fleet::{FailureKind, Instance},
     http::{Failure, Reject},
     metrics::Outcome,
@@ -32,7 +32,7 @@ pub(super) enum Broken {
     /// The client left.
     ClientGone,
     /// The client's body is no HTTP/1.1 body.
-    BadRequest(CarryError),
+    BadRequest(CopyError),
     /// The client's body is larger than the limit.
     TooLarge,
     /// The client stopped sending its body.

@@ -33,7 +33,7 @@ pub(super) struct Record<'f> {
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
     /// Whether the kernel carried most of the response.
-    pub(super) steered: Option<&'static str>,
+    pub(super) kernel_engine: Option<&'static str>,
     /// Time the gateway added before the request went on.
     pub(super) added: Duration,
     finished: bool,
@@ -58,7 +58,7 @@ impl Record<'_> {
             first_byte: None,
             request_bytes: 0,
             response_bytes: 0,
-            steered: None,
+            kernel_engine: None,
             added: Duration::ZERO,
             finished: false,
             last_failure: None,
@@ -119,7 +119,7 @@ impl Record<'_> {
             response_bytes: self.response_bytes,
             first_byte: self.first_byte,
             duration,
-            engine: self.steered.unwrap_or("userspace"),
+            engine: self.kernel_engine.unwrap_or("userspace"),
         });
     }
 }

@@ -202,11 +202,11 @@ const FIXED: &[(&str, Keep)] = &[
     }),
     ("engine.mode", |new, old| keep(&mut new.engine.mode, &old.engine.mode)),
     ("engine.xdp", |new, old| keep(&mut new.engine.xdp, &old.engine.xdp)),
-    ("engine.steer_from_bytes", |new, old| {
-        keep(&mut new.engine.steer_from_bytes, &old.engine.steer_from_bytes)
+    ("engine.hand_over_from_bytes", |new, old| {
+        keep(&mut new.engine.hand_over_from_bytes, &old.engine.hand_over_from_bytes)
     }),
-    ("engine.steer_from_reads", |new, old| {
-        keep(&mut new.engine.steer_from_reads, &old.engine.steer_from_reads)
+    ("engine.hand_over_from_reads", |new, old| {
+        keep(&mut new.engine.hand_over_from_reads, &old.engine.hand_over_from_reads)
     }),
     ("engine.learn_reads", |new, old| keep(&mut new.engine.learn_reads, &old.engine.learn_reads)),
     ("engine.backlog_bytes", |new, old| {

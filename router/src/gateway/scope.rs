@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{context::WorkerContext, record::Record};
-use crate::{config::Config, fleet::Fleet, net::Conn};
+use crate::{config::Config, engine::Conn, fleet::Fleet};
 
 /// One exchange's surroundings.
 pub(super) struct Scope<'a> {

@@ -16,8 +16,8 @@ use super::{
     context::{OpenClient, OpenClients, WorkerContext, WorkerMetrics},
 };
 use crate::{
-    engine::{Carrier, Loaded, Settings},
-    net::{Conn, HangupWatch, Stream},
+    engine::{Conn, KernelEngine, Loaded, Settings},
+    net::{HangupWatch, Stream},
     shared::{Phase, Shared},
 };
 
@@ -38,7 +38,7 @@ pub(super) fn run(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) 
 
 async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> io::Result<()> {
     let hangups = HangupWatch::new()?;
-    let carrier = match &shared.loaded {
+    let engine = match &shared.loaded {
         Some(loaded) => {
             let fleet = shared.fleet.load();
             let config = fleet.config();
@@ -46,13 +46,13 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
                 backlog_bytes: config.engine.backlog_bytes,
                 half_closed_targets: config.half_closed_clients,
             };
-            Some(Carrier::new(loaded, hangups.clone(), index, settings)?)
+            Some(KernelEngine::new(loaded, hangups.clone(), index, settings)?)
         }
         None => None,
     };
     tokio::task::spawn_local(hangups.clone().drive());
-    if let Some(carrier) = &carrier {
-        tokio::task::spawn_local(carrier.clone().drive());
+    if let Some(engine) = &engine {
+        tokio::task::spawn_local(engine.clone().drive());
     }
     let metrics = WorkerMetrics {
         all: shared.metrics.clone(),
@@ -64,7 +64,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         pool: RefCell::default(),
         rng: RefCell::new(fastrand::Rng::new()),
         hangups,
-        carrier,
+        engine,
         metrics,
         open_clients: OpenClients::default(),
     });

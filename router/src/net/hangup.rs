@@ -1,6 +1,6 @@
 //! Watches sockets for a hang-up without being woken by their data.
 //!
-//! A steered socket is not registered for reading, because the kernel would wake its poller for
+//! A socket whose body the kernel moves is not registered for reading, because the kernel would wake its poller for
 //! every redirected packet. EPOLLRDHUP alone has another wake-up key than data, so an epoll set of
 //! its own sees the peer's FIN and RST and nothing else.
 
@@ -29,7 +29,7 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-/// One thread's watch over its steered sockets.
+/// One thread's watch over such sockets.
 ///
 /// Its `drive` future must run on the same thread as long as anything is watched.
 #[derive(Clone)]

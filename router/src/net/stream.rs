@@ -1,6 +1,6 @@
 //! A TCP stream whose registration with the event loop can be changed while it is open.
 //!
-//! `tokio::net::TcpStream` is registered for reading for as long as it lives. A steered socket must
+//! `tokio::net::TcpStream` is registered for reading for as long as it lives. A socket whose body the kernel moves must
 //! not be: every redirected packet would still wake the thread that polls it. Hence this thin layer
 //! over `AsyncFd`.
 
@@ -12,7 +12,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::BytesMut;
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// A connected, non-blocking TCP socket with TCP_NODELAY, registered with the event loop of the
@@ -91,8 +90,8 @@ impl Stream {
         self.written
     }
 
-    /// Counts bytes that the kernel carried past this process.
-    pub fn count_steered(&mut self, read: u64, written: u64) {
+    /// Counts bytes that the kernel moved past this process.
+    pub fn count_handed_over(&mut self, read: u64, written: u64) {
         self.read += read;
         self.written += written;
     }
@@ -235,6 +234,11 @@ impl Stream {
         let _ = socket.set_linger(reset.then_some(std::time::Duration::ZERO));
     }
 
+    /// Whether closing is to [reset](Self::abort_on_close) the connection.
+    pub fn aborts(&self) -> bool {
+        self.aborts.get()
+    }
+
     /// Closes our sending side.
     ///
     /// # Errors
@@ -263,71 +267,15 @@ impl AsRawFd for Stream {
     }
 }
 
-/// A connection: its stream, and what has been read from it but not used yet.
-#[derive(Debug)]
-pub struct Conn {
-    /// The socket.
-    pub stream: Stream,
-    /// Bytes read and not used: a head in progress, the start of a body, pipelined requests.
-    pub input: BytesMut,
-    /// What the sockmap engine keeps for this connection, once it has been steered.
-    pub sockmap: Option<Box<crate::engine::sockmap::Membership>>,
-    /// What the splice engine keeps for this connection, once it is known to its programs.
-    pub splice: Option<Box<crate::engine::splice::Member>>,
-}
-
-impl Drop for Conn {
-    /// Closing a socket with unread bytes resets the connection, so that a sender that is blocked
-    /// by its full window learns at once that nobody reads. The kernel does not do so for bytes
-    /// that wait in a socket map: it would send a FIN, which a sender that only writes does not see
-    /// for a minute.
-    fn drop(&mut self) {
-        let unread = |stream: &mut Stream| stream.try_read(&mut [0; 1]).is_ok_and(|n| n > 0);
-        let incomplete = self.splice.as_ref().is_some_and(|member| member.is_broken());
-        if incomplete || self.sockmap.is_some() && unread(&mut self.stream) {
-            self.stream.abort_on_close();
-        } else if self.splice.is_some() && !self.stream.aborts.get() {
-            self.stream.reset_on_close(false);
-        }
-    }
-}
-
-impl Conn {
-    /// A connection with nothing read yet.
-    pub fn new(stream: Stream) -> Self {
-        Self { stream, input: BytesMut::new(), sockmap: None, splice: None }
-    }
-
-    /// Gives up the input's memory while nothing is in it. A buffer that once held a long prompt
-    /// must not stay with a connection that streams, or idles, for minutes.
-    pub fn release_input(&mut self) {
-        if self.input.is_empty() {
-            self.input = BytesMut::new();
-        }
-    }
-
-    /// Reads once into [`Conn::input`], at most up to `limit` bytes in all. `Ok(0)` is a FIN.
-    pub fn poll_fill(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
-        let room = limit.saturating_sub(self.input.len());
-        debug_assert!(room > 0, "a full input would look like a FIN");
-        with_scratch(|scratch| {
-            let end = room.min(scratch.len());
-            let n = ready!(self.stream.poll_read(cx, &mut scratch[..end]))?;
-            self.input.extend_from_slice(&scratch[..n]);
-            Poll::Ready(Ok(n))
-        })
-    }
-}
-
 /// Bytes that one read takes at most.
-pub const SCRATCH: usize = 64 * 1024;
+pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Runs `f` with the thread's read buffer. A connection owns no buffer while it waits: thousands of
 /// open streams share this one.
-pub fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
+pub fn with_read_buffer<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     thread_local! {
         static BUFFER: std::cell::RefCell<Box<[u8]>> =
-            std::cell::RefCell::new(vec![0; SCRATCH].into_boxed_slice());
+            std::cell::RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice());
     }
     BUFFER.with_borrow_mut(|buffer| f(buffer))
 }

@@ -97,7 +97,7 @@ fn routers_that_take_smaller_packets() {
         let place = Place { client: &client, listen, serves, ..row.place() };
         // Shorter bodies the sockets carry themselves.
         let (gateway, upstream) =
-            place.start_with(|setup| setup.set("engine.steer_from_bytes", 20_000));
+            place.start_with(|setup| setup.set("engine.hand_over_from_bytes", 20_000));
         let mut joined = place.connect(gateway, upstream);
         joined.expect_spliced();
         let narrow = |mtu: &str| router.ip(&["link", "set", &inner, "mtu", mtu]);

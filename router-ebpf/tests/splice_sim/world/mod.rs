@@ -45,7 +45,7 @@ pub(crate) struct Conn {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) delay: Time,
-    /// Bytes of the peer's stream that are carried past the sockets: from, to, to whom, and how much
+    /// Bytes of the peer's stream that are spliced past the sockets: from, to, to whom, and how much
     /// further that stream is.
     pub(crate) range: Option<(u64, u64, usize, i64)>,
 }

@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// The sockets and the offsets meet behind the carried range.
+    /// The sockets and the offsets meet behind the spliced range.
     pub(crate) fn check_end(&self, link: usize) {
         let Link { source, receiver, splice, .. } = &self.links[link];
         let (source, receiver) = (&self.conns[*source], &self.conns[*receiver]);
@@ -167,14 +167,14 @@ impl World {
 
     /// The link's range has an end, which is known now.
     pub(crate) fn close_range(&mut self, link: usize) {
-        let carried = self.carried(link);
+        let spliced = self.spliced(link);
         let source = self.links[link].source;
         let (from, to, ..) = self.conns[source].range.as_mut().expect("a range");
-        *to = *from + carried;
+        *to = *from + spliced;
     }
 
-    /// Bytes that a link has carried, once it has ended.
-    pub(crate) fn carried(&self, link: usize) -> u64 {
+    /// Bytes that a link has spliced, once it has ended.
+    pub(crate) fn spliced(&self, link: usize) -> u64 {
         assert_ne!(self.links[link].splice.length, UNKNOWN);
         self.links[link].splice.length - self.links[link].aged
     }

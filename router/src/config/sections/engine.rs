@@ -30,7 +30,7 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 `atalho doctor` tells what the interfaces of this host could do.",
     },
     Setting {
-        path: "engine.steer_from_bytes",
+        path: "engine.hand_over_from_bytes",
         kind: Kind::Size { min: 0, max: GIB },
         default: Some(r#""64KiB""#),
         live: false,
@@ -39,7 +39,7 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 earn back. Without a length, `sockmap` gets it once this much of it has passed.",
     },
     Setting {
-        path: "engine.steer_from_reads",
+        path: "engine.hand_over_from_reads",
         kind: Kind::Integer { min: 0, max: 1_000_000, unit: "reads" },
         default: Some("4"),
         live: false,
@@ -53,7 +53,7 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         live: false,
         about: "Whether `auto` learns, for each variant and API, how long answers of unknown length \
                 are, and splices them from the read on that costs least: those that are too short \
-                never, those that are long enough from their first read on. `steer_from_reads` applies \
+                never, those that are long enough from their first read on. `hand_over_from_reads` applies \
                 until 16 were seen, to request bodies, and to `splice`.",
     },
     Setting {
@@ -74,9 +74,9 @@ pub struct Engine {
     /// Where `splice` forwards packets before they become socket buffers.
     pub xdp: XdpMode,
     /// Remaining body bytes from which a body is handed to the kernel.
-    pub steer_from_bytes: u64,
+    pub hand_over_from_bytes: u64,
     /// Reads of a body of unknown length after which it is spliced.
-    pub steer_from_reads: u64,
+    pub hand_over_from_reads: u64,
     /// Whether `auto` learns that from the answers it carries.
     pub learn_reads: bool,
     /// Redirected bytes that may wait for a slow receiver, per direction.
@@ -125,8 +125,8 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Engine {
         mode: s.choice("mode", &modes.map(|mode| (mode.as_str(), mode))),
         xdp: s
             .choice("xdp", &[("auto", XdpMode::Auto), ("on", XdpMode::On), ("off", XdpMode::Off)]),
-        steer_from_bytes: s.size("steer_from_bytes"),
-        steer_from_reads: s.integer("steer_from_reads"),
+        hand_over_from_bytes: s.size("hand_over_from_bytes"),
+        hand_over_from_reads: s.integer("hand_over_from_reads"),
         learn_reads: s.bool("learn_reads"),
         backlog_bytes: s.size("backlog_bytes"),
     }

@@ -1,11 +1,12 @@
 //! Connections of the gateway's, with their far ends.
 
+use crate::engine::Conn;
 use std::future::poll_fn;
 
 use tokio::net::{TcpListener, TcpStream};
 
 use super::LIMIT;
-use crate::net::{Conn, Stream, socket};
+use crate::net::{Stream, socket};
 
 /// Loopback.
 pub(super) const V4: &str = "127.0.0.1:0";

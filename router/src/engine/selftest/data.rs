@@ -1,12 +1,16 @@
 //! What is sent, and what must come of it.
 
-use crate::engine::outcome::{SteerEnd, Steered};
+use crate::engine::outcome::{HandoverEnd, HandoverOutcome};
 
-pub(super) fn expect(steered: &Steered, end: SteerEnd, bytes: u64) -> Result<(), String> {
-    if steered.end == end && steered.bytes == bytes {
+pub(super) fn expect(
+    outcome: &HandoverOutcome,
+    end: HandoverEnd,
+    bytes: u64,
+) -> Result<(), String> {
+    if outcome.end == end && outcome.bytes == bytes {
         return Ok(());
     }
-    Err(format!("expected {end:?} after {bytes} bytes, got {steered:?}"))
+    Err(format!("expected {end:?} after {bytes} bytes, got {outcome:?}"))
 }
 
 pub(super) fn compare(got: &[u8], sent: &[u8]) -> Result<(), String> {

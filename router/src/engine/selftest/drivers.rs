@@ -32,7 +32,7 @@ use super::{
     splice_engine, within_limit,
 };
 use crate::{
-    engine::{Carrier, Steering},
+    engine::{Handover, KernelEngine},
     kernel::splice::SpliceObject,
 };
 
@@ -68,7 +68,7 @@ impl Pair {
     /// programs is left alone. The connections are of no use afterwards: nothing was sent.
     async fn forward_frames(
         &mut self,
-        engine: &Carrier,
+        engine: &KernelEngine,
         programs: &SpliceObject,
         length: Option<u64>,
     ) -> Result<(), String> {
@@ -77,10 +77,10 @@ impl Pair {
         let to = ends(&self.target, &self.to)?;
         let Self { from: near_source, to: near_target, source, target } = self;
         let mut framing = length.map_or_else(Framing::chunked, Framing::length);
-        let mut steering =
-            pin!(engine.steer(Steering::new(near_source, near_target, &mut framing, IDLE)));
-        if let Poll::Ready(steered) = poll_fn(|cx| Poll::Ready(steering.as_mut().poll(cx))).await {
-            return Err(format!("not handed over: {:?}", steered.end));
+        let mut handover =
+            pin!(engine.hand_over(Handover::new(near_source, near_target, &mut framing, IDLE)));
+        if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(handover.as_mut().poll(cx))).await {
+            return Err(format!("not handed over: {:?}", outcome.end));
         }
         // The first bytes go the other programs' way, and tell both ends' Ethernet addresses.
         let first: &[u8] = if length.is_some() { &[b'x'; 100] } else { b"64\r\n" };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use router_ebpf::splice::{packet::Packet, timestamps::Timestamps};
 use tokio::net::TcpStream;
 
-use crate::net::Conn;
+use crate::engine::Conn;
 
 /// Where packets come from that a far end sends, and where they go to.
 pub(super) type Ends = (SocketAddr, SocketAddr);

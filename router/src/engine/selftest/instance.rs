@@ -12,10 +12,10 @@ use super::{
     splice_engine, within_limit,
 };
 use crate::{
-    engine::{Carrier, Steering, outcome::SteerEnd},
+    engine::{Conn, Handover, KernelEngine, outcome::HandoverEnd},
     http::{Limits, Method, parse_response},
     kernel::splice::SpliceObject,
-    net::{Conn, socket},
+    net::socket,
 };
 
 /// Most bytes of a segment that every link takes, IPv6's smallest included.
@@ -43,7 +43,7 @@ pub fn splice_to(
 async fn steps(
     progress: &Progress,
     programs: &SpliceObject,
-    engine: &Carrier,
+    engine: &KernelEngine,
     instance: SocketAddr,
     request: &str,
 ) -> Result<(u16, String), Failure> {
@@ -71,10 +71,10 @@ async fn steps(
     progress.step("the first answer", answer(&mut to)).await?;
     let mut framing = Framing::length(request.len() as u64);
     let spliced = async {
-        let steering = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE));
-        let (steered, sent) = tokio::join!(steering, client.write_all(request.as_bytes()));
+        let handover = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE));
+        let (outcome, sent) = tokio::join!(handover, client.write_all(request.as_bytes()));
         sent.map_err(|error| error.to_string())?;
-        expect(&steered, SteerEnd::Ended, request.len() as u64)
+        expect(&outcome, HandoverEnd::Ended, request.len() as u64)
     };
     progress.step("a spliced request", spliced).await?;
     let status = progress.step("the answer to a spliced request", answer(&mut to)).await?;

@@ -30,7 +30,7 @@ use self::{
 };
 pub use self::{drivers::splice_xdp, instance::splice_to};
 use super::{
-    Carrier,
+    KernelEngine,
     sockmap::{Settings, Sockmap},
     splice::{self, Splice},
 };
@@ -42,7 +42,7 @@ use crate::{
 /// All steps together may take this long. They take a fraction of a second; a machine that is
 /// starting many things at once must not lose the engine for that.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long one steering may be idle: longer than the limit.
+/// How long one hand-over may be idle: longer than the limit.
 const IDLE: Duration = Duration::from_secs(60);
 /// The backlog at which the kernel must hand back in the test.
 const BACKLOG: u32 = 64 * 1024;
@@ -103,7 +103,7 @@ pub fn sockmap(object: &Arc<SockmapObject>) -> Result<Duration, Failure> {
     let steps = async |progress: &Progress| {
         let settings = Settings { backlog_bytes: BACKLOG, ..Settings::default() };
         let engine = engine(|watch| {
-            Ok(Carrier::Sockmap(Sockmap::new(Arc::clone(object), watch, WORKER, settings)?))
+            Ok(KernelEngine::Sockmap(Sockmap::new(Arc::clone(object), watch, WORKER, settings)?))
         })?;
         let mut pair = progress.step(OPENING, Pair::open()).await?;
         pair.bodies(progress, &engine).await?;
@@ -141,13 +141,17 @@ const OPENING: &str = "opening connections on loopback";
 /// The number of a worker that no worker thread has.
 const WORKER: u32 = MAX_WORKERS as u32 - 1;
 
-fn splice_engine(programs: &Arc<SpliceObject>) -> Result<Carrier, Failure> {
+fn splice_engine(programs: &Arc<SpliceObject>) -> Result<KernelEngine, Failure> {
     let settings = splice::Settings::default();
-    engine(|watch| Ok(Carrier::Splice(Splice::new(Arc::clone(programs), watch, WORKER, settings)?)))
+    engine(|watch| {
+        Ok(KernelEngine::Splice(Splice::new(Arc::clone(programs), watch, WORKER, settings)?))
+    })
 }
 
 /// An engine, at work.
-fn engine(make: impl FnOnce(HangupWatch) -> std::io::Result<Carrier>) -> Result<Carrier, Failure> {
+fn engine(
+    make: impl FnOnce(HangupWatch) -> std::io::Result<KernelEngine>,
+) -> Result<KernelEngine, Failure> {
     let watch = HangupWatch::new().map_err(failed("event loop"))?;
     let engine = make(watch.clone()).map_err(failed("queue of events"))?;
     tokio::task::spawn_local(watch.drive());

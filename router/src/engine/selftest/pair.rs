@@ -13,12 +13,9 @@ use super::{
     connections::{accepted, connection, fill, opened},
     data::{chunked, compare, expect, payload},
 };
-use crate::{
-    engine::{
-        Carrier, Copier, HandOver, Steering,
-        outcome::{HandBack, SteerEnd},
-    },
-    net::Conn,
+use crate::engine::{
+    Conn, Copier, Handover, HandoverPoint, KernelEngine,
+    outcome::{HandoverEnd, TakeBack},
 };
 
 /// Two of the gateway's connections, with their far ends.
@@ -37,7 +34,7 @@ impl Pair {
     }
 
     /// Connections that an engine knows from their first packet on.
-    pub(super) async fn open_known(engine: &Carrier, local: &str) -> Result<Self, String> {
+    pub(super) async fn open_known(engine: &KernelEngine, local: &str) -> Result<Self, String> {
         let opened = async {
             let (mut from, source) = opened(local, engine.segment()).await?;
             let (mut to, target) = accepted(local, engine.segment()).await?;
@@ -50,7 +47,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Bytes in all four directions, carried by the sockets.
+    /// Bytes in all four directions, moved by the sockets.
     pub(super) async fn echo(&mut self) -> Result<(), String> {
         for (near, far) in [(&mut self.from, &mut self.source), (&mut self.to, &mut self.target)] {
             near.stream.write_all(b"there").await.map_err(|error| error.to_string())?;
@@ -65,11 +62,11 @@ impl Pair {
         Ok(())
     }
 
-    /// A body that user space carries.
+    /// A body that user space relays.
     pub(super) async fn copy(&mut self, framing: Framing, body: &[u8]) -> Result<(), String> {
         let Self { from, to, source, target } = self;
         let mut copier = Copier::new(framing, false);
-        let copying = poll_fn(|cx| copier.poll(cx, from, &mut to.stream, HandOver::Never));
+        let copying = poll_fn(|cx| copier.poll(cx, from, &mut to.stream, HandoverPoint::Never));
         let mut got = vec![0; body.len()];
         let (sent, received, copied) =
             tokio::join!(source.write_all(body), target.read_exact(&mut got), copying);
@@ -78,10 +75,10 @@ impl Pair {
         compare(&got, body)
     }
 
-    /// A body that the kernel carries alone.
-    pub(super) async fn carry(
+    /// A body that the kernel moves alone.
+    pub(super) async fn relay(
         &mut self,
-        engine: &Carrier,
+        engine: &KernelEngine,
         mut framing: Framing,
         body: &[u8],
     ) -> Result<(), String> {
@@ -94,25 +91,25 @@ impl Pair {
             }
             Ok::<_, std::io::Error>(got)
         };
-        let steering = engine.steer(Steering::new(from, to, &mut framing, IDLE));
-        let (steered, got) = tokio::join!(steering, far);
-        expect(&steered, SteerEnd::Ended, body.len() as u64)?;
+        let handover = engine.hand_over(Handover::new(from, to, &mut framing, IDLE));
+        let (outcome, got) = tokio::join!(handover, far);
+        expect(&outcome, HandoverEnd::Ended, body.len() as u64)?;
         compare(&got.map_err(|error| error.to_string())?, body)
     }
 
-    /// Bodies that the kernel carries alone, in both framings. Twice: the second time, the connections have
+    /// Bodies that the kernel moves alone, in both framings. Twice: the second time, the connections have
     /// been there before.
     pub(super) async fn bodies(
         &mut self,
         progress: &Progress,
-        engine: &Carrier,
+        engine: &KernelEngine,
     ) -> Result<(), Failure> {
         let payload = payload(40_000);
         let chunks = chunked(&payload, 777);
         let length = Framing::length(payload.len() as u64);
         for _ in 0..2 {
-            progress.step("a body of known length", self.carry(engine, length, &payload)).await?;
-            let chunked = self.carry(engine, Framing::chunked(), &chunks);
+            progress.step("a body of known length", self.relay(engine, length, &payload)).await?;
+            let chunked = self.relay(engine, Framing::chunked(), &chunks);
             progress.step("a chunked body", chunked).await?;
         }
         let crossing = self.cross(engine);
@@ -120,21 +117,21 @@ impl Pair {
     }
 
     /// The last packet of a body holds the start of the next message: user space gets all of it.
-    pub(super) async fn cross(&mut self, engine: &Carrier) -> Result<(), String> {
+    pub(super) async fn cross(&mut self, engine: &KernelEngine) -> Result<(), String> {
         let mut framing = Framing::length(4);
         let Self { from, to, source, .. } = self;
-        let steering = engine.steer(Steering::new(from, to, &mut framing, IDLE));
-        let (steered, written) = tokio::join!(steering, source.write_all(b"bodynext"));
+        let handover = engine.hand_over(Handover::new(from, to, &mut framing, IDLE));
+        let (outcome, written) = tokio::join!(handover, source.write_all(b"bodynext"));
         written.map_err(|error| error.to_string())?;
-        expect(&steered, SteerEnd::HandedBack(HandBack::Crossed), 0)?;
+        expect(&outcome, HandoverEnd::TakenBack(TakeBack::Crossed), 0)?;
         fill(from, 8).await?;
         compare(&from.input, b"bodynext")?;
         from.input.clear();
         self.follow_up().await
     }
 
-    /// As [`Pair::finish`], with a FIN that comes while the kernel carries.
-    pub(super) async fn finish_under_way(&mut self, engine: &Carrier) -> Result<(), String> {
+    /// As [`Pair::finish`], with a FIN that comes while the kernel moves.
+    pub(super) async fn finish_under_way(&mut self, engine: &KernelEngine) -> Result<(), String> {
         let mut framing = Framing::until_close();
         let Self { from, to, source, target } = self;
         let far = async {
@@ -144,23 +141,23 @@ impl Pair {
             target.read_exact(&mut got).await?;
             Ok::<_, std::io::Error>(got)
         };
-        let steering = engine.steer(Steering::new(from, to, &mut framing, IDLE));
-        let (steered, got) = tokio::join!(steering, far);
+        let handover = engine.hand_over(Handover::new(from, to, &mut framing, IDLE));
+        let (outcome, got) = tokio::join!(handover, far);
         compare(&got.map_err(|error| error.to_string())?, b"last")?;
-        expect(&steered, SteerEnd::SourceClosed, 4)?;
+        expect(&outcome, HandoverEnd::SourceClosed, 4)?;
         self.follow_up().await
     }
 
     /// A FIN ends a body of unknown length, and leaves the target usable.
-    pub(super) async fn finish(&mut self, engine: &Carrier) -> Result<(), String> {
+    pub(super) async fn finish(&mut self, engine: &KernelEngine) -> Result<(), String> {
         let mut framing = Framing::until_close();
         self.source.write_all(b"last").await.map_err(|error| error.to_string())?;
         fill(&mut self.from, 4).await?;
         self.from.input.clear();
         self.source.shutdown().await.map_err(|error| error.to_string())?;
-        let steering = Steering::new(&mut self.from, &mut self.to, &mut framing, IDLE);
-        let steered = engine.steer(steering).await;
-        expect(&steered, SteerEnd::SourceClosed, 0)?;
+        let handover = Handover::new(&mut self.from, &mut self.to, &mut framing, IDLE);
+        let outcome = engine.hand_over(handover).await;
+        expect(&outcome, HandoverEnd::SourceClosed, 0)?;
         self.follow_up().await
     }
 

@@ -12,13 +12,13 @@ use super::{
     pair::Pair,
 };
 use crate::engine::{
-    Carrier, Steering,
-    outcome::{HandBack, SteerEnd, Steered},
+    Handover, KernelEngine,
+    outcome::{HandoverEnd, HandoverOutcome, TakeBack},
 };
 
 impl Pair {
     /// The kernel stops at the limit of the backlog, and what it holds then arrives.
-    pub(super) async fn stall(&mut self, engine: &Carrier) -> Result<(), String> {
+    pub(super) async fn stall(&mut self, engine: &KernelEngine) -> Result<(), String> {
         // More than both socket buffers and the limit hold.
         let body = payload(16 * 1024 * 1024);
         let mut framing = Framing::length(body.len() as u64);
@@ -27,19 +27,19 @@ impl Pair {
         let _ = socket2::SockRef::from(&to.stream).set_send_buffer_size(64 * 1024);
         let _ = socket2::SockRef::from(&from.stream).set_recv_buffer_size(64 * 1024);
         let _ = socket2::SockRef::from(&*target).set_recv_buffer_size(64 * 1024);
-        let mut steering = Box::pin(engine.steer(Steering::new(from, to, &mut framing, IDLE)));
-        let mut steered = None;
+        let mut handover = Box::pin(engine.hand_over(Handover::new(from, to, &mut framing, IDLE)));
+        let mut outcome = None;
         let mut sent = 0;
         let mut got = Vec::new();
         let mut buffer = vec![0; 64 * 1024];
-        while steered.is_none() {
+        while outcome.is_none() {
             // It may end early, if what was redirected fits into the target's send queue.
             let mut filling = Box::pin(fill_up(source, &body, &mut sent));
             let filled = loop {
                 tokio::select! {
-                    // The steering begins first.
+                    // The hand-over begins first.
                     biased;
-                    end = &mut steering, if steered.is_none() => steered = Some(end),
+                    end = &mut handover, if outcome.is_none() => outcome = Some(end),
                     filled = &mut filling => break filled,
                 }
             };
@@ -47,21 +47,22 @@ impl Pair {
             filled?;
             // What the kernel holds arrives once the target reads. If that is all, the kernel had not come to
             // its limit yet, on a busy machine: once more.
-            let all =
-                |steered: Option<Steered>| steered.map_or(sent as u64, |steered| steered.bytes);
-            while (got.len() as u64) < all(steered) {
+            let all = |outcome: Option<HandoverOutcome>| {
+                outcome.map_or(sent as u64, |outcome| outcome.bytes)
+            };
+            while (got.len() as u64) < all(outcome) {
                 tokio::select! {
-                    end = &mut steering, if steered.is_none() => steered = Some(end),
+                    end = &mut handover, if outcome.is_none() => outcome = Some(end),
                     n = target.read(&mut buffer) => {
                         got.extend_from_slice(&buffer[..n.map_err(|error| error.to_string())?]);
                     }
                 }
             }
         }
-        drop(steering);
-        let steered = steered.expect("the loop's condition");
-        expect(&steered, SteerEnd::HandedBack(HandBack::Backlog), steered.bytes)?;
-        compare(&got, &body[..steered.bytes as usize])?;
+        drop(handover);
+        let outcome = outcome.expect("the loop's condition");
+        expect(&outcome, HandoverEnd::TakenBack(TakeBack::Backlog), outcome.bytes)?;
+        compare(&got, &body[..outcome.bytes as usize])?;
         // The rest waits for user space.
         let rest = &body[got.len()..sent];
         fill(from, rest.len()).await?;

@@ -3,12 +3,13 @@
 //! Until then the target must not be written, shut down or closed: the first would overtake them, the
 //! others would lose them without a word.
 
+use crate::engine::Conn;
 use std::{task::Poll, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Membership, Sockmap, SteerEnd};
-use crate::net::{Conn, Watched};
+use super::{HandoverEnd, Membership, Sockmap};
+use crate::net::Watched;
 
 /// The kernel empties its queue within microseconds unless the target is slow: so a few looks
 /// between other work, then at growing intervals.
@@ -23,19 +24,19 @@ impl Sockmap {
         to: &Conn,
         watch: &Watched,
         idle: Duration,
-    ) -> Result<(), SteerEnd> {
+    ) -> Result<(), HandoverEnd> {
         let mut least = u64::MAX;
         let mut moved = Instant::now();
         let mut wait = MIN_WAIT;
         for look in 0u32.. {
-            let Ok(backlog) = Membership::backlog(to) else { return Err(SteerEnd::TargetGone) };
+            let Ok(backlog) = Membership::backlog(to) else { return Err(HandoverEnd::TargetGone) };
             if backlog == 0 {
                 return Ok(());
             }
             if backlog < least {
                 (least, moved) = (backlog, Instant::now());
             } else if moved.elapsed() >= idle {
-                return Err(SteerEnd::Idle);
+                return Err(HandoverEnd::Idle);
             }
             if look < MAX_EARLY_CHECKS {
                 tokio::task::yield_now().await;
@@ -46,7 +47,7 @@ impl Sockmap {
                 // packet with its close came behind the acknowledgement of the last byte.
                 return match Membership::backlog(to) {
                     Ok(0) => Ok(()),
-                    _ => Err(SteerEnd::TargetGone),
+                    _ => Err(HandoverEnd::TargetGone),
                 };
             }
             wait = (wait * 2).min(MAX_WAIT);

@@ -4,9 +4,9 @@ use std::{io, os::fd::AsFd, sync::Arc};
 
 use super::Decline;
 use crate::{
-    engine::tcp,
+    engine::{Conn, tcp},
     kernel::sockmap::{Direction, SockmapObject},
-    net::{Conn, with_scratch},
+    net::with_read_buffer,
 };
 
 /// A connection's place in the kernel's maps; leaves them when dropped.
@@ -36,7 +36,7 @@ struct Target {
 
 /// Why a connection cannot be a source now.
 pub(super) enum NoSource {
-    /// User space carries on.
+    /// User space goes on.
     Declined(Decline),
     /// The connection is broken.
     Broken,
@@ -118,7 +118,7 @@ impl Membership {
         Ok(direction)
     }
 
-    /// Stream bytes read, or carried by the kernel, since the program began to count.
+    /// Stream bytes read, or moved by the kernel, since the program began to count.
     pub(super) fn read_since_joined(conn: &Conn) -> Option<u64> {
         let source = conn.sockmap.as_ref()?.source?;
         Some(conn.stream.bytes_read() - source.read)
@@ -151,7 +151,7 @@ impl Drop for Membership {
 /// space must forward it first; more than a scratch buffer's worth at once is left to ordinary
 /// reading, which minds how much it may hold.
 fn read_rest(conn: &mut Conn) -> Result<(), NoSource> {
-    let read = with_scratch(|scratch| {
+    let read = with_read_buffer(|scratch| {
         let n = conn.stream.try_read(scratch)?;
         conn.input.extend_from_slice(&scratch[..n]);
         Ok(n)

@@ -1,4 +1,4 @@
-//! The sockmap engine: the kernel carries the rest of a body from one socket to the other.
+//! The sockmap engine: the kernel moves the rest of a body from one socket to the other.
 //!
 //! docs/kernel.md describes the protocol between this module and the kernel program.
 
@@ -7,6 +7,7 @@ mod member;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::Conn;
 use std::{
     io,
     rc::Rc,
@@ -20,11 +21,15 @@ use tokio::time::{Instant, Sleep};
 
 pub use self::member::Membership;
 use self::member::NoSource;
-pub use super::outcome::{Decline, HandBack, SteerEnd, Steered};
-use super::{Steering, events::Events, tcp};
+use super::{
+    Handover,
+    events::Events,
+    outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack},
+    tcp,
+};
 use crate::{
     kernel::sockmap::{Body, Direction, Report, SockmapObject},
-    net::{Conn, HangupWatch, Side, Watched},
+    net::{HangupWatch, Side, Watched},
 };
 
 /// Longest time between two looks at a direction: its event may have been lost because the queue was
@@ -32,7 +37,7 @@ use crate::{
 const STALL_CHECK_INTERVAL: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
-/// How an engine steers.
+/// What an engine may do.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Most bytes that may wait in the kernel between a redirect and the target's send queue, per
@@ -62,7 +67,7 @@ struct Inner {
     events: Events,
 }
 
-/// Why a steering wait ended.
+/// Why a wait ended.
 enum Woken {
     /// The program stopped by itself.
     Stopped,
@@ -85,7 +90,7 @@ impl Sockmap {
         Ok(Self { inner: Rc::new(Inner { object, watch, worker, settings, events }) })
     }
 
-    /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
+    /// Dispatches the kernel's events, for ever; must run on the thread that hands over, and once.
     ///
     /// # Errors
     /// When the queue of events cannot be polled.
@@ -93,20 +98,20 @@ impl Sockmap {
         self.inner.events.drive().await
     }
 
-    /// Lets the kernel carry bytes until the body ends or something else happens.
+    /// Lets the kernel move bytes until the body ends or something else happens.
     ///
     /// Dropping the future leaves all consistent, provided that both connections are dropped next:
     /// an in-flight counter is then the caller's in every case.
-    pub async fn steer(&self, steering: Steering<'_>) -> Steered {
-        let Steering { from, to, framing, idle, release, watch_target, most } = steering;
+    pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
+        let Handover { from, to, framing, idle, release, watch_target, most } = handover;
         if framing.is_done() {
-            return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
+            return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
-        let handed = self.hand_over(from, to, framing, release, most);
+        let handed = self.begin(from, to, framing, release, most);
         to.stream.hold_back(false);
         let mut handed = match handed {
             Ok(handed) => handed,
-            Err(end) => return Steered { bytes: 0, released: false, end },
+            Err(end) => return HandoverOutcome { bytes: 0, released: false, end },
         };
         let woken = handed.wait(from, to, idle, watch_target).await;
         if matches!(woken, Woken::Source(Side::Closed)) {
@@ -118,40 +123,40 @@ impl Sockmap {
         }
         let report = handed.direction.report();
         let released = handed.settle();
-        from.stream.count_steered(report.bytes, 0);
-        to.stream.count_steered(0, report.bytes);
+        from.stream.count_handed_over(report.bytes, 0);
+        to.stream.count_handed_over(0, report.bytes);
         *framing = report.framing;
 
         let mut end = ending(&woken, &report);
-        let drain = !matches!(end, SteerEnd::TargetGone | SteerEnd::Idle);
+        let drain = !matches!(end, HandoverEnd::TargetGone | HandoverEnd::Idle);
         if drain && let Err(failed) = self.drain(to, &handed.target, idle).await {
-            end = if end == SteerEnd::SourceBroken { end } else { failed };
+            end = if end == HandoverEnd::SourceBroken { end } else { failed };
         }
         drop(handed);
         if from.stream.set_reading(true).is_err() {
-            end = SteerEnd::SourceBroken;
+            end = HandoverEnd::SourceBroken;
         }
-        Steered { bytes: report.bytes, released, end }
+        HandoverOutcome { bytes: report.bytes, released, end }
     }
 
-    fn hand_over(
+    fn begin(
         &self,
         from: &mut Conn,
         to: &mut Conn,
         framing: &Framing,
         release: Option<u32>,
         most: u64,
-    ) -> Result<HandedOver<'_>, SteerEnd> {
+    ) -> Result<HandedOver<'_>, HandoverEnd> {
         debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
         let inner = &*self.inner;
-        let target = Membership::target(&inner.object, to).map_err(SteerEnd::Declined)?;
+        let target = Membership::target(&inner.object, to).map_err(HandoverEnd::Declined)?;
         let direction = Membership::source(&inner.object, from, inner.worker).map_err(
             |reason| match reason {
-                NoSource::Declined(reason) => SteerEnd::Declined(reason),
-                NoSource::Broken => SteerEnd::SourceBroken,
+                NoSource::Declined(reason) => HandoverEnd::Declined(reason),
+                NoSource::Broken => HandoverEnd::SourceBroken,
             },
         )?;
-        let system = |_| SteerEnd::Declined(Decline::System);
+        let system = |_| HandoverEnd::Declined(Decline::System);
         let index = Membership::direction_index(from).expect("a source");
         let forwarded = Membership::read_since_joined(from).expect("a source");
         let body = Body {
@@ -164,7 +169,7 @@ impl Sockmap {
         let source_watch = inner.watch.watch(&from.stream).map_err(system)?;
         let target_watch = inner.watch.watch(&to.stream).map_err(system)?;
         if !direction.hand_over(forwarded, &body, tcp::now_ns()) {
-            return Err(SteerEnd::Declined(Decline::Unread));
+            return Err(HandoverEnd::Declined(Decline::Unread));
         }
         let handed = HandedOver {
             inner,
@@ -176,7 +181,7 @@ impl Sockmap {
             armed: true,
         };
         // From here on `handed` takes the direction back when it is dropped.
-        from.stream.set_reading(false).map_err(|_| SteerEnd::SourceBroken)?;
+        from.stream.set_reading(false).map_err(|_| HandoverEnd::SourceBroken)?;
         Ok(handed)
     }
 }
@@ -192,7 +197,7 @@ impl Inner {
     }
 }
 
-/// A direction that the kernel carries.
+/// A direction that the kernel moves.
 struct HandedOver<'a> {
     inner: &'a Inner,
     direction: Direction,
@@ -285,25 +290,25 @@ impl Drop for HandedOver<'_> {
     }
 }
 
-fn ending(woken: &Woken, report: &Report) -> SteerEnd {
+fn ending(woken: &Woken, report: &Report) -> HandoverEnd {
     let reason = match report.stop {
-        stop::ENDED => return SteerEnd::Ended,
-        stop::BROKEN => return SteerEnd::SourceBroken,
-        stop::CROSSED => Some(HandBack::Crossed),
-        stop::BACKLOG => Some(HandBack::Backlog),
-        stop::NO_TARGET => Some(HandBack::NoTarget),
-        stop::MALFORMED => Some(HandBack::Malformed),
-        stop::TOO_MANY_CHUNKS => Some(HandBack::TooManyChunks),
-        stop::TOO_LONG => Some(HandBack::TooLong),
+        stop::ENDED => return HandoverEnd::Ended,
+        stop::BROKEN => return HandoverEnd::SourceBroken,
+        stop::CROSSED => Some(TakeBack::Crossed),
+        stop::BACKLOG => Some(TakeBack::Backlog),
+        stop::NO_TARGET => Some(TakeBack::NoTarget),
+        stop::MALFORMED => Some(TakeBack::Malformed),
+        stop::TOO_MANY_CHUNKS => Some(TakeBack::TooManyChunks),
+        stop::TOO_LONG => Some(TakeBack::TooLong),
         _ => None,
     };
     match (woken, reason) {
-        (Woken::TargetGone, _) => SteerEnd::TargetGone,
-        (Woken::Source(Side::Broken), _) => SteerEnd::SourceBroken,
-        (_, Some(reason)) => SteerEnd::HandedBack(reason),
-        (Woken::Source(Side::Closed), None) => SteerEnd::SourceClosed,
-        (Woken::TargetReadable, None) => SteerEnd::HandedBack(HandBack::TargetReadable),
+        (Woken::TargetGone, _) => HandoverEnd::TargetGone,
+        (Woken::Source(Side::Broken), _) => HandoverEnd::SourceBroken,
+        (_, Some(reason)) => HandoverEnd::TakenBack(reason),
+        (Woken::Source(Side::Closed), None) => HandoverEnd::SourceClosed,
+        (Woken::TargetReadable, None) => HandoverEnd::TakenBack(TakeBack::TargetReadable),
         // The program always says why it stopped.
-        (Woken::Idle | Woken::Stopped, None) => SteerEnd::Idle,
+        (Woken::Idle | Woken::Stopped, None) => HandoverEnd::Idle,
     }
 }

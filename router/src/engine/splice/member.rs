@@ -1,5 +1,6 @@
 //! A connection that the kernel programs know.
 
+use crate::engine::Conn;
 use std::{
     cell::Cell,
     net::{IpAddr, SocketAddr},
@@ -14,7 +15,6 @@ use super::UNSPLICED_WINDOW;
 use crate::{
     engine::outcome::Decline,
     kernel::splice::{Info, SpliceObject},
-    net::Conn,
 };
 
 /// Bytes of the headers in front of TCP's options.
@@ -27,9 +27,9 @@ const NEAR_RTT_US: u32 = 4_000;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
-/// Once bytes were carried, it must be dropped after the connection's socket, as the order of
+/// Once bytes were spliced, it must be dropped after the connection's socket, as the order of
 /// [`Conn`]'s fields sees to.
-pub struct Member {
+pub struct Membership {
     programs: Arc<SpliceObject>,
     index: u32,
     peer: IpAddr,
@@ -37,19 +37,19 @@ pub struct Member {
     info: Info,
     /// The connection can only be reset: bytes may be missing.
     broken: Rc<Cell<bool>>,
-    /// Whether bytes were carried, which moved its numbers for good.
+    /// Whether bytes were spliced, which moved its numbers for good.
     moved: Cell<bool>,
     /// Whether the socket announces no more than [`UNSPLICED_WINDOW`].
     limited: Cell<bool>,
 }
 
-impl std::fmt::Debug for Member {
+impl std::fmt::Debug for Membership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Member").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("Membership").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl Member {
+impl Membership {
     /// Makes a connection known; `None` when there is no room, or the socket is gone.
     pub(super) fn new(
         programs: &Arc<SpliceObject>,
@@ -163,18 +163,18 @@ impl Member {
         Err(if unseen { Decline::Interface } else { Decline::Unknown })
     }
 
-    /// Whether bytes were carried: without the programs, the connection could not go on.
+    /// Whether bytes were spliced: without the programs, the connection could not go on.
     pub(super) fn has_moved(&self) -> bool {
         self.moved.get()
     }
 
-    /// Notes that bytes are carried, which moves the connection's numbers for good.
+    /// Notes that bytes are spliced, which moves the connection's numbers for good.
     pub(super) fn note_moved(&self) {
         self.moved.set(true);
     }
 }
 
-impl Drop for Member {
+impl Drop for Membership {
     fn drop(&mut self) {
         self.programs.forget(self.index, self.moved.get() && !self.broken.get());
     }

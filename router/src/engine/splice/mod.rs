@@ -7,6 +7,7 @@ mod member;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::Conn;
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -32,16 +33,16 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-pub use self::member::Member;
+pub use self::member::Membership;
 use super::{
-    Steering,
+    Handover,
     events::Events,
-    outcome::{Decline, HandBack, SteerEnd, Steered},
+    outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack},
     tcp,
 };
 use crate::{
     kernel::splice::{Entry, SWEEP_INTERVAL, SpliceObject, acknowledge_now, probe, widen},
-    net::{Conn, HangupWatch, Side, Watched},
+    net::{HangupWatch, Side, Watched},
 };
 
 /// Longest time that a timer runs: longer timers overflow some clocks' arithmetic.
@@ -61,12 +62,12 @@ const UNSPLICED_WINDOW: u32 = 48 * 1024;
 /// a receiver acknowledges at once from two on. Four of these are one packet of loopback all the same.
 pub(crate) const MAX_SEGMENT: u32 = 16_012;
 /// How many bytes the source may have under way to the receiver, if that takes them: so much its socket
-/// takes as well, should the carrying stop.
+/// takes as well, should the splice stop.
 const SPLICED_WINDOW: u32 = 1 << 20;
 /// What a socket may have received that it has not acknowledged.
 const MAX_UNACKNOWLEDGED: u32 = 128 * 1024;
 
-/// How the engine steers.
+/// What the engine may do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Whether a receiver that has closed its sending side may still be sent to.
@@ -144,7 +145,7 @@ impl Splice {
         })
     }
 
-    /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
+    /// Dispatches the kernel's events, for ever; must run on the thread that hands over, and once.
     ///
     /// # Errors
     /// When the queue of events cannot be polled.
@@ -216,14 +217,14 @@ impl Splice {
     }
 
     /// Makes a connection known to the kernel programs, from before its next packet on, so that they
-    /// know where it stands when it is to be steered. `connected` if the gateway opened it.
+    /// know where it stands when it is to be handed over. `connected` if the gateway opened it.
     ///
-    /// A connection for which there is no room is not steered. True if it was not known, and is now.
+    /// A connection for which there is no room is not handed over. True if it was not known, and is now.
     pub fn register(&self, conn: &mut Conn, connected: bool) -> bool {
         if conn.splice.is_some() {
             return false;
         }
-        conn.splice = Member::new(&self.inner.programs, conn, self.inner.worker, connected);
+        conn.splice = Membership::new(&self.inner.programs, conn, self.inner.worker, connected);
         if conn.splice.is_some() {
             // A FIN would have no number while packets pass the sockets by. When the process is
             // killed, the kernel closes them.
@@ -240,22 +241,26 @@ impl Splice {
         }
     }
 
-    /// Lets the kernel carry bytes until the body ends or something else happens.
+    /// Lets the kernel move bytes until the body ends or something else happens.
     ///
-    /// As [`Sockmap::steer`](super::sockmap::Sockmap::steer). The in-flight counter is released with
+    /// As [`Sockmap::hand_over`](super::sockmap::Sockmap::hand_over). The in-flight counter is released with
     /// the last byte; the future ends when the target has acknowledged all, because the two sockets
     /// may not be used before.
-    pub async fn steer(&self, steering: Steering<'_>) -> Steered {
-        let Steering { from, to, framing, idle, release, watch_target, most } = steering;
+    pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
+        let Handover { from, to, framing, idle, release, watch_target, most } = handover;
         if framing.is_done() {
-            return Steered { bytes: 0, released: false, end: SteerEnd::Ended };
+            return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
-        let handed = self.hand_over(from, to, framing, release, most);
+        let handed = self.begin(from, to, framing, release, most);
         to.stream.hold_back(false);
         let mut pair = match handed {
             Ok(pair) => pair,
             Err(reason) => {
-                return Steered { bytes: 0, released: false, end: SteerEnd::Declined(reason) };
+                return HandoverOutcome {
+                    bytes: 0,
+                    released: false,
+                    end: HandoverEnd::Declined(reason),
+                };
             }
         };
         let mut woken = pair.wait(from, to, idle, watch_target).await;
@@ -268,8 +273,8 @@ impl Splice {
         }
         let released = pair.settle();
         let (bytes, reason) = (pair.entry.forwarded(), pair.entry.stop());
-        from.stream.count_steered(bytes, 0);
-        to.stream.count_steered(0, bytes);
+        from.stream.count_handed_over(bytes, 0);
+        to.stream.count_handed_over(0, bytes);
         if framing.is_length() {
             framing.skip(bytes);
         } else {
@@ -277,14 +282,14 @@ impl Splice {
         }
         let end = match woken {
             Woken::Quiet if quiet => ending(reason, &pair),
-            Woken::TargetGone => SteerEnd::TargetGone,
-            Woken::SourceBroken => SteerEnd::SourceBroken,
-            Woken::Quiet | Woken::Idle => SteerEnd::Idle,
+            Woken::TargetGone => HandoverEnd::TargetGone,
+            Woken::SourceBroken => HandoverEnd::SourceBroken,
+            Woken::Quiet | Woken::Idle => HandoverEnd::Idle,
         };
-        Steered { bytes, released, end }
+        HandoverOutcome { bytes, released, end }
     }
 
-    fn hand_over(
+    fn begin(
         &self,
         from: &Conn,
         to: &Conn,
@@ -587,19 +592,19 @@ impl Drop for Pair<'_> {
     }
 }
 
-fn ending(reason: u32, pair: &Pair<'_>) -> SteerEnd {
+fn ending(reason: u32, pair: &Pair<'_>) -> HandoverEnd {
     match reason {
-        stop::NONE => SteerEnd::Ended,
-        stop::CROSSED => SteerEnd::HandedBack(HandBack::Crossed),
-        stop::MALFORMED => SteerEnd::HandedBack(HandBack::Malformed),
-        stop::TOO_MANY_CHUNKS => SteerEnd::HandedBack(HandBack::TooManyChunks),
-        stop::TOO_LONG => SteerEnd::HandedBack(HandBack::TooLong),
-        stop::HOLE => SteerEnd::HandedBack(HandBack::Hole),
+        stop::NONE => HandoverEnd::Ended,
+        stop::CROSSED => HandoverEnd::TakenBack(TakeBack::Crossed),
+        stop::MALFORMED => HandoverEnd::TakenBack(TakeBack::Malformed),
+        stop::TOO_MANY_CHUNKS => HandoverEnd::TakenBack(TakeBack::TooManyChunks),
+        stop::TOO_LONG => HandoverEnd::TakenBack(TakeBack::TooLong),
+        stop::HOLE => HandoverEnd::TakenBack(TakeBack::Hole),
         _ => match pair.asked.get() {
-            Some(Asked::SourceClosed) => SteerEnd::SourceClosed,
-            Some(Asked::SourceReadable) => SteerEnd::HandedBack(HandBack::Bypassed),
-            Some(Asked::Retract) => SteerEnd::HandedBack(HandBack::Stalled),
-            _ => SteerEnd::HandedBack(HandBack::TargetReadable),
+            Some(Asked::SourceClosed) => HandoverEnd::SourceClosed,
+            Some(Asked::SourceReadable) => HandoverEnd::TakenBack(TakeBack::Bypassed),
+            Some(Asked::Retract) => HandoverEnd::TakenBack(TakeBack::Stalled),
+            _ => HandoverEnd::TakenBack(TakeBack::TargetReadable),
         },
     }
 }

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    engine::{Carrier, selftest::data::chunked, testing::always_quicker},
+    engine::{KernelEngine, selftest::data::chunked, testing::always_quicker},
     kernel::{LoadError, splice::Options},
     net::{Stream, socket},
 };
@@ -127,16 +127,16 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a relay does with a body: steers, and carries on in user space when that is not possible.
+/// What a relay does with a body: hands it over, and goes on in user space when that is not possible.
 async fn relay(engine: &Splice, from: &mut Conn, to: &mut Conn, mut framing: Framing) -> u64 {
-    let mut carried = 0;
+    let mut moved = 0;
     while !framing.is_done() {
         if from.input.is_empty() {
-            let steered = engine.steer(Steering::new(from, to, &mut framing, IDLE)).await;
-            carried += steered.bytes;
-            match steered.end {
-                SteerEnd::Ended => break,
-                SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {}
+            let outcome = engine.hand_over(Handover::new(from, to, &mut framing, IDLE)).await;
+            moved += outcome.bytes;
+            match outcome.end {
+                HandoverEnd::Ended => break,
+                HandoverEnd::TakenBack(_) | HandoverEnd::Declined(_) => {}
                 end => panic!("{end:?}"),
             }
         }
@@ -147,7 +147,7 @@ async fn relay(engine: &Splice, from: &mut Conn, to: &mut Conn, mut framing: Fra
         let bytes = from.input.split_to(n);
         to.stream.write_all(&bytes).await.unwrap();
     }
-    carried
+    moved
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn many_bodies_both_ways_on_the_same_connections() {
     with_engine(|engine| async move {
         let mut rng = fastrand::Rng::with_seed(7);
         let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
-        let mut carried = 0;
+        let mut moved = 0;
         for round in 0..60 {
             let payload = pattern(round, rng.usize(1..300_000));
             let (body, framing) = if rng.bool() {
@@ -182,11 +182,11 @@ fn many_bodies_both_ways_on_the_same_connections() {
             let receive = target.read_exact(&mut got);
             let (n, (), received) = tokio::join!(relay(&engine, from, to, framing), send, receive);
             received.unwrap();
-            carried += n;
+            moved += n;
             assert!(got == body, "round {round}");
         }
-        assert!(carried > 0);
-        println!("the kernel carried {carried} bytes");
+        assert!(moved > 0);
+        println!("the kernel moved {moved} bytes");
         let mut pairs = Pairs { a, client, b, instance };
         pairs.echo().await;
     });
@@ -211,23 +211,23 @@ fn accurate_ecn_on_either_side_is_left_to_another_engine() {
             pairs.echo().await;
             let Pairs { a, client, b, instance } = &mut pairs;
             let mut framing = Framing::length(4);
-            let steering = engine.steer(Steering::new(b, a, &mut framing, IDLE));
+            let handover = engine.hand_over(Handover::new(b, a, &mut framing, IDLE));
             let mut got = [0; 4];
             if spliced {
                 let far = async {
                     instance.write_all(b"0123").await.unwrap();
                     client.read_exact(&mut got).await.unwrap();
                 };
-                assert_eq!(tokio::join!(steering, far).0.end, SteerEnd::Ended);
+                assert_eq!(tokio::join!(handover, far).0.end, HandoverEnd::Ended);
             } else {
-                assert_eq!(steering.await.end, SteerEnd::Declined(Decline::Options));
+                assert_eq!(handover.await.end, HandoverEnd::Declined(Decline::Options));
                 // User space carries it.
                 let far = async {
                     instance.write_all(b"0123").await.unwrap();
                     client.read_exact(&mut got).await.unwrap();
                 };
-                let carried = tokio::join!(relay(&engine, b, a, Framing::length(4)), far).0;
-                assert_eq!(carried, 0);
+                let moved = tokio::join!(relay(&engine, b, a, Framing::length(4)), far).0;
+                assert_eq!(moved, 0);
             }
             assert_eq!(&got, b"0123");
         }
@@ -249,10 +249,10 @@ fn bytes_that_came_early_keep_their_place() {
         pairs.echo().await;
         let Pairs { a, client, b, .. } = &mut pairs;
         let mut framing = Framing::length(1000);
-        let steering = engine.steer(Steering::new(a, b, &mut framing, IDLE));
-        let (steered, sent) = tokio::join!(steering, client.write_all(&stream[2..1002]));
+        let handover = engine.hand_over(Handover::new(a, b, &mut framing, IDLE));
+        let (outcome, sent) = tokio::join!(handover, client.write_all(&stream[2..1002]));
         sent.unwrap();
-        assert_eq!(steered.end, SteerEnd::Declined(Decline::Unread));
+        assert_eq!(outcome.end, HandoverEnd::Declined(Decline::Unread));
         client.write_all(&stream[1002..]).await.unwrap();
         fill(a, 4000).await;
         assert!(a.input[..] == stream[2..]);
@@ -369,8 +369,8 @@ fn the_counter_is_released_with_the_last_byte() {
         programs.counter(5).store(1, SeqCst);
         let Pairs { a, client, b, instance } = &mut pairs;
         let mut framing = Framing::length(10);
-        let steering =
-            engine.steer(Steering { release: Some(5), ..Steering::new(b, a, &mut framing, IDLE) });
+        let handover = engine
+            .hand_over(Handover { release: Some(5), ..Handover::new(b, a, &mut framing, IDLE) });
         let far = async {
             instance.write_all(b"0123456789").await.unwrap();
             let mut got = [0; 10];
@@ -379,8 +379,8 @@ fn the_counter_is_released_with_the_last_byte() {
             assert_eq!(programs.counter(5).load(SeqCst), 0);
             got
         };
-        let (steered, got) = tokio::join!(steering, far);
-        assert_eq!(steered, Steered { bytes: 10, released: true, end: SteerEnd::Ended });
+        let (outcome, got) = tokio::join!(handover, far);
+        assert_eq!(outcome, HandoverOutcome { bytes: 10, released: true, end: HandoverEnd::Ended });
         assert_eq!(&got, b"0123456789");
         assert!(framing.is_done());
     });
@@ -394,9 +394,9 @@ fn a_dropped_future_resets_both_and_leaves_the_counter() {
         programs.counter(6).store(1, SeqCst);
         let mut framing = Framing::length(1000);
         {
-            let mut steering = Box::pin(engine.steer(Steering {
+            let mut handover = Box::pin(engine.hand_over(Handover {
                 release: Some(6),
-                ..Steering::new(&mut b, &mut a, &mut framing, IDLE)
+                ..Handover::new(&mut b, &mut a, &mut framing, IDLE)
             }));
             let far = async {
                 instance.write_all(b"some").await.unwrap();
@@ -405,9 +405,9 @@ fn a_dropped_future_resets_both_and_leaves_the_counter() {
                 got
             };
             tokio::select! {
-                // The steering begins first.
+                // The hand-over begins first.
                 biased;
-                end = &mut steering => panic!("{end:?}"),
+                end = &mut handover => panic!("{end:?}"),
                 got = far => assert_eq!(&got, b"some"),
             }
         }
@@ -433,7 +433,7 @@ fn more_than_the_window_is_under_way() {
         }
         let body = pattern(11, 1 << 20);
         let mut framing = Framing::length(body.len() as u64);
-        let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
+        let handover = engine.hand_over(Handover::new(&mut b, &mut a, &mut framing, IDLE));
         let receive = async {
             while programs.entry(source).forwarded() <= u64::from(UNSPLICED_WINDOW) {
                 tokio::task::yield_now().await;
@@ -442,9 +442,9 @@ fn more_than_the_window_is_under_way() {
             client.read_exact(&mut got).await.unwrap();
             got
         };
-        let (steered, sent, got) = tokio::join!(steering, instance.write_all(&body), receive);
+        let (outcome, sent, got) = tokio::join!(handover, instance.write_all(&body), receive);
         sent.unwrap();
-        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, body.len() as u64));
+        assert_eq!((outcome.end, outcome.bytes), (HandoverEnd::Ended, body.len() as u64));
         assert!(got == body);
     });
 }
@@ -453,7 +453,7 @@ fn more_than_the_window_is_under_way() {
 fn a_source_that_is_always_quicker_is_handed_over() {
     with_engine(|engine| async move {
         let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
-        let carrier = Carrier::Splice(engine);
+        let carrier = KernelEngine::Splice(engine);
         always_quicker(&carrier, (&mut b, &mut instance), (&mut a, &mut client)).await;
         always_quicker(&carrier, (&mut a, &mut client), (&mut b, &mut instance)).await;
     });
@@ -466,15 +466,18 @@ fn hang_ups_of_either_side_are_seen() {
         let Pairs { mut a, client, mut b, mut instance } = Pairs::open(&engine).await;
         let mut framing = Framing::length(1000);
         instance.write_all(b"some").await.unwrap();
-        let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
-        let (steered, ()) = tokio::join!(steering, async { drop(client) });
-        assert!(matches!(steered.end, SteerEnd::TargetGone | SteerEnd::Declined(Decline::Unread)));
+        let handover = engine.hand_over(Handover::new(&mut b, &mut a, &mut framing, IDLE));
+        let (outcome, ()) = tokio::join!(handover, async { drop(client) });
+        assert!(matches!(
+            outcome.end,
+            HandoverEnd::TargetGone | HandoverEnd::Declined(Decline::Unread)
+        ));
         drop((a, b));
 
         // The source is reset.
         let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
         let mut framing = Framing::length(1000);
-        let steering = engine.steer(Steering::new(&mut b, &mut a, &mut framing, IDLE));
+        let handover = engine.hand_over(Handover::new(&mut b, &mut a, &mut framing, IDLE));
         let far = async {
             instance.write_all(b"some").await.unwrap();
             let mut got = [0; 4];
@@ -482,8 +485,8 @@ fn hang_ups_of_either_side_are_seen() {
             socket2::SockRef::from(&instance).set_linger(Some(Duration::ZERO)).unwrap();
             drop(instance);
         };
-        let (steered, ()) = tokio::join!(steering, far);
-        assert_eq!(steered.end, SteerEnd::SourceBroken);
+        let (outcome, ()) = tokio::join!(handover, far);
+        assert_eq!(outcome.end, HandoverEnd::SourceBroken);
         drop((a, b));
         let error = client.read(&mut [0; 16]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "it is not a complete answer");

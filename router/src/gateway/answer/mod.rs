@@ -63,7 +63,7 @@ pub(super) async fn relay(
     let result = relay.response_body(scope.client, &mut copier, &mut ticket, lengths).await;
     lengths.note_due(relay.response_due);
     if !response.framing.is_length() && !dechunk {
-        lengths.note(copier.reads_with(relay.steered_response));
+        lengths.note(copier.reads_with(relay.kernel_response_bytes));
     }
     drop(ticket);
     let userspace = &worker.metrics.userspace;
@@ -71,10 +71,10 @@ pub(super) async fn relay(
     userspace.carried(Direction::Request, sent_on);
     userspace.carried(Direction::Response, copier.bytes());
     let record = &mut scope.record;
-    record.request_bytes = sent_on + relay.steered_request;
-    record.response_bytes = copier.bytes() + relay.steered_response;
-    record.steered =
-        (relay.steered_response > copier.bytes()).then(|| worker.metrics.kernel.name());
+    record.request_bytes = sent_on + relay.kernel_request_bytes;
+    record.response_bytes = copier.bytes() + relay.kernel_response_bytes;
+    record.kernel_engine =
+        (relay.kernel_response_bytes > copier.bytes()).then(|| worker.metrics.kernel.name());
     let complete = relay.sending.is_complete();
     match result {
         Ok(()) => {

@@ -11,9 +11,10 @@ use crate::gateway::{
     scope::Scope,
 };
 use crate::{
+    engine::Conn,
     engine::userspace::advance_payload,
     http::{self, Failure},
-    net::{Conn, SCRATCH},
+    net::READ_BUFFER_BYTES,
     prefix::{self, KeyParts, Scanner, Target},
 };
 
@@ -65,7 +66,7 @@ async fn feed(
             plan.body = body.freeze();
             return Ok(());
         }
-        let fill = poll_fn(|cx| client.poll_fill(cx, SCRATCH));
+        let fill = poll_fn(|cx| client.poll_fill(cx, READ_BUFFER_BYTES));
         match tokio::time::timeout(config.timeouts.body_idle, fill).await {
             Ok(Ok(0) | Err(_)) => return Err(Stop::ClientGone),
             Ok(Ok(_)) => {}

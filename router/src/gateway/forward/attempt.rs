@@ -16,11 +16,10 @@ use crate::gateway::{
     scope::Scope,
 };
 use crate::{
-    engine::{Copier, Expect, Policy},
+    engine::{Conn, Copier, Expect, Policy},
     fleet::Instance,
     http::{self, Failure, Method, ResponseHead, Version, rewrite},
     metrics::{Direction, Outcome},
-    net::Conn,
     routing::Choice,
 };
 
@@ -106,7 +105,7 @@ fn stop(
 ) -> Failed {
     let sent = &relay.sending.copier;
     scope.worker.metrics.userspace.carried(Direction::Request, sent.bytes());
-    scope.record.request_bytes = sent.bytes() + relay.steered_request + plan.body.len() as u64;
+    scope.record.request_bytes = sent.bytes() + relay.kernel_request_bytes + plan.body.len() as u64;
     // With the whole request read, the client's connection is in order.
     scope.body_read |= sent.source_done();
     let (outcome, stop) = failure::before_response(instance, broken, scope.config());
@@ -138,17 +137,17 @@ fn request_head(request: &Request, plan: &Plan<'_>, authority: &str) -> Bytes {
 
 /// Tells the kernel's programs of both connections, where a hand-over is to be expected.
 fn expect_hand_over(scope: &mut Scope<'_>, plan: &Plan<'_>, upstream: &mut Conn) {
-    let Some(carrier) = &scope.worker.carrier else { return };
+    let Some(engine) = &scope.worker.engine else { return };
     let answers = plan.variant.answers.of(plan.api as usize);
     match Policy::expect(scope.config(), plan.framing, answers) {
         Expect::HandOver => {
-            carrier.register(scope.client, false);
-            carrier.register(upstream, true);
+            engine.register(scope.client, false);
+            engine.register(upstream, true);
         }
         Expect::Little => {}
         Expect::Nothing => {
-            carrier.forget(scope.client);
-            carrier.forget(upstream);
+            engine.forget(scope.client);
+            engine.forget(upstream);
         }
     }
 }

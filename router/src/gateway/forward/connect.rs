@@ -2,11 +2,11 @@
 
 use crate::gateway::{failure::Stop, scope::Scope};
 use crate::{
-    engine::Carrier,
+    engine::{Conn, KernelEngine},
     fleet::Instance,
     http::Failure,
     metrics::Outcome,
-    net::{Conn, socket},
+    net::socket,
 };
 
 /// Why an attempt at one instance came to nothing.
@@ -30,7 +30,7 @@ pub(super) async fn connect(
         return Ok((conn, true));
     }
     let addresses = instance.addresses();
-    let segment = scope.worker.carrier.as_ref().and_then(Carrier::segment);
+    let segment = scope.worker.engine.as_ref().and_then(KernelEngine::segment);
     let connected = tokio::select! {
         biased;
         connected = socket::connect(&addresses, timeouts.connect, segment) => connected,

@@ -9,8 +9,9 @@ use bytes::Bytes;
 pub(super) use self::identity::Identity;
 use super::context::WorkerContext;
 use crate::{
+    engine::Conn,
     http::{self, Failure, RequestHead},
-    net::{Conn, SCRATCH},
+    net::READ_BUFFER_BYTES,
     shared::Phase,
 };
 
@@ -77,7 +78,7 @@ pub(super) async fn read(
                 Ok(None) => {}
                 Err(reject) => return Err(NoRequest::Rejected(reject.into())),
             }
-            let room = limits.head_bytes.saturating_add(SCRATCH);
+            let room = limits.head_bytes.saturating_add(READ_BUFFER_BYTES);
             match poll_fn(|cx| client.poll_fill(cx, room)).await {
                 Ok(0) | Err(_) => return Err(NoRequest::Over),
                 Ok(_) => {}
@@ -112,7 +113,7 @@ async fn wait_for_request(
     let mut phase = worker.phase();
     tokio::select! {
         biased;
-        read = poll_fn(|cx| client.poll_fill(cx, SCRATCH)) => match read {
+        read = poll_fn(|cx| client.poll_fill(cx, READ_BUFFER_BYTES)) => match read {
             Ok(0) | Err(_) => Err(NoRequest::Over),
             Ok(_) => Ok(()),
         },

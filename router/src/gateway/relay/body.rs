@@ -9,8 +9,7 @@ use std::{
 use super::{Relay, Sent};
 use crate::gateway::failure::Broken;
 use crate::{
-    engine::{Attempts, CarryError, Copier, HandOver, Lengths, Step},
-    net::Conn,
+    engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Lengths, Step},
     routing::Ticket,
 };
 
@@ -34,7 +33,7 @@ impl Relay<'_> {
             match step {
                 Step::Complete => return Ok(()),
                 Step::Drained => {
-                    self.steer_response(client, response, ticket, &mut attempts).await?
+                    self.hand_over_response(client, response, ticket, &mut attempts).await?
                 }
             }
         }
@@ -59,7 +58,7 @@ impl Relay<'_> {
         }
         let hand_over = match self.sending.done {
             true => self.worker.hand_over(self.config, from, response, attempts),
-            false => HandOver::Never,
+            false => HandoverPoint::Never,
         };
         let step = response.poll(cx, &mut self.upstream, &mut client.stream, hand_over);
         if response.source_done() {
@@ -69,12 +68,12 @@ impl Relay<'_> {
             Poll::Ready(Ok(step)) => return Poll::Ready(Ok(step)),
             Poll::Ready(Err(error)) => {
                 return Poll::Ready(Err(match error {
-                    CarryError::TargetGone(_) => Broken::ClientGone,
-                    CarryError::SourceBroken(error) => Broken::Upstream(error),
-                    CarryError::SourceClosed => {
+                    CopyError::TargetGone(_) => Broken::ClientGone,
+                    CopyError::SourceBroken(error) => Broken::Upstream(error),
+                    CopyError::SourceClosed => {
                         Broken::Upstream(io::ErrorKind::UnexpectedEof.into())
                     }
-                    error @ (CarryError::Malformed(_) | CarryError::TooLong) => {
+                    error @ (CopyError::Malformed(_) | CopyError::TooLong) => {
                         Broken::BadResponse(error.to_string())
                     }
                 }));

@@ -2,11 +2,9 @@
 
 use std::task::{Context, Poll, ready};
 
+use crate::engine::Conn;
 use crate::gateway::context::WorkerContext;
-use crate::{
-    config::Config,
-    net::{Conn, Watched},
-};
+use crate::{config::Config, net::Watched};
 
 /// Bytes of later requests that are read ahead while a response is under way.
 pub(super) const PIPELINE_LIMIT: usize = 64 * 1024;

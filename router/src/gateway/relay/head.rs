@@ -9,11 +9,9 @@ use std::{
 use bytes::Bytes;
 
 use super::{Relay, Sent, client_watch::PIPELINE_LIMIT};
+use crate::engine::Conn;
 use crate::gateway::failure::Broken;
-use crate::{
-    http::{Limits, Method, ResponseError, ResponseHead, parse_response},
-    net::Conn,
-};
+use crate::http::{Limits, Method, ResponseError, ResponseHead, parse_response};
 
 enum HeadStep {
     Head(ResponseHead),
@@ -33,7 +31,7 @@ impl Relay<'_> {
             let step = poll_fn(|cx| self.poll_head(cx, client, method, limits)).await?;
             match step {
                 HeadStep::Head(head) => return Ok(head),
-                HeadStep::HandOver => self.steer_request(client).await?,
+                HeadStep::HandOver => self.hand_over_request(client).await?,
             }
         }
     }

@@ -18,8 +18,8 @@ use self::{client_watch::ClientWatch, idle_timer::IdleTimer};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
-    engine::{Attempts, CarryError, Copier, HandOver, Step},
-    net::{Conn, unacknowledged},
+    engine::{Conn, Attempts, CopyError, Copier, HandoverPoint, Step},
+    net::unacknowledged,
 };
 
 /// The request direction.
@@ -53,9 +53,9 @@ pub(super) struct Relay<'a> {
     /// Bytes that may still come of the request's body.
     body_limit: u64,
     /// Bytes of the request's body that the kernel carried.
-    pub(super) steered_request: u64,
+    pub(super) kernel_request_bytes: u64,
     /// Bytes of the response's body that the kernel carried.
-    pub(super) steered_response: u64,
+    pub(super) kernel_response_bytes: u64,
     /// Whether the response was to be handed over, whatever became of that.
     pub(super) response_due: bool,
     /// Stream bytes of the instance's connection before this exchange: read, and written.
@@ -89,8 +89,8 @@ impl<'a> Relay<'a> {
             watch: ClientWatch::default(),
             timer,
             body_limit,
-            steered_request: 0,
-            steered_response: 0,
+            kernel_request_bytes: 0,
+            kernel_response_bytes: 0,
             response_due: false,
             before,
         }
@@ -115,7 +115,7 @@ impl<'a> Relay<'a> {
     /// meanwhile, or all of that was kept.
     pub(super) fn holds_request(&self) -> bool {
         let copier = &self.sending.copier;
-        self.steered_request == 0 && (copier.bytes() == 0 || copier.kept().is_some())
+        self.kernel_request_bytes == 0 && (copier.bytes() == 0 || copier.kept().is_some())
     }
 
     /// Whether the request is kept to be sent again. Ends that with the first acknowledgement: a stale
@@ -141,10 +141,10 @@ impl<'a> Relay<'a> {
         let sending = &mut self.sending;
         let hand_over = match keeps {
             // What the kernel carries is gone from here.
-            true => HandOver::Never,
+            true => HandoverPoint::Never,
             false => self.worker.hand_over(self.config, None, &sending.copier, sending.attempts),
         };
-        sending.copier.limit(self.body_limit.saturating_sub(self.steered_request));
+        sending.copier.limit(self.body_limit.saturating_sub(self.kernel_request_bytes));
         let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
         match step {
             Ok(Step::Complete) => {
@@ -153,16 +153,16 @@ impl<'a> Relay<'a> {
             }
             Ok(Step::Drained) => Poll::Ready(Ok(Sent::HandOver)),
             // The instance takes no more, but it may have said why: the response decides.
-            Err(CarryError::TargetGone(error)) => {
+            Err(CopyError::TargetGone(error)) => {
                 sending.done = true;
                 sending.broken = Some(error);
                 Poll::Ready(Ok(Sent::Finished))
             }
-            Err(CarryError::SourceClosed | CarryError::SourceBroken(_)) => {
+            Err(CopyError::SourceClosed | CopyError::SourceBroken(_)) => {
                 Poll::Ready(Err(Broken::ClientGone))
             }
-            Err(CarryError::TooLong) => Poll::Ready(Err(Broken::TooLarge)),
-            Err(error @ CarryError::Malformed(_)) => Poll::Ready(Err(Broken::BadRequest(error))),
+            Err(CopyError::TooLong) => Poll::Ready(Err(Broken::TooLarge)),
+            Err(error @ CopyError::Malformed(_)) => Poll::Ready(Err(Broken::BadRequest(error))),
         }
     }
 }

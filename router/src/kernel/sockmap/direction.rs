@@ -24,7 +24,7 @@ pub(crate) struct Body {
     pub(crate) target: u64,
     /// Slot of the in-flight counter to release at the end.
     pub(crate) release: Option<u32>,
-    /// Most bytes to carry.
+    /// Most bytes to move.
     pub(crate) most: u64,
     /// Most bytes that may wait for the target's send queue.
     pub(crate) backlog_limit: u32,

@@ -33,8 +33,8 @@ use super::{
 /// How much the kernel programs may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Connections that may be sources of steered bodies; each takes 128 bytes of kernel memory. A
-    /// connection counts from its first steering until it closes.
+    /// Connections that may be sources of bodies; each takes 128 bytes of kernel memory. A
+    /// connection counts from its first hand-over until it closes.
     pub directions: u32,
     /// In-flight counters; each takes 64 bytes.
     pub counters: u32,
@@ -132,7 +132,7 @@ impl SockmapObject {
         (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
     }
 
-    /// Connections that are sources of steered bodies, or have been and are still open.
+    /// Connections that are sources of bodies, or have been and are still open.
     pub fn sources_in_use(&self) -> usize {
         self.used.in_use()
     }

@@ -1,4 +1,4 @@
-//! How steering ends: closings, resets, stalls, and a caller that gives up.
+//! How hand-overs end: closings, resets, stalls, and a caller that gives up.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ async fn read_to_end(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 }
 
 /// Waits until the kernel redirects for this connection.
-async fn until_steered(engine: &Sockmap) {
+async fn until_handed_over(engine: &Sockmap) {
     while engine.inner.events.is_idle() {
         tokio::task::yield_now().await;
     }
@@ -34,7 +34,7 @@ fn a_body_until_close_ends_with_the_sources_fin() {
             let far = tokio::task::spawn_local({
                 let engine = engine.clone();
                 async move {
-                    until_steered(&engine).await;
+                    until_handed_over(&engine).await;
                     source.write_all(&pattern(1, 50_000)).await.unwrap();
                     if apart {
                         let mut got = vec![0; 50_000];
@@ -49,9 +49,10 @@ fn a_body_until_close_ends_with_the_sources_fin() {
                 }
             });
             let mut framing = Framing::until_close();
-            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-            assert_eq!(steered.end, SteerEnd::SourceClosed);
-            assert_eq!(steered.bytes, 50_000);
+            let outcome =
+                engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+            assert_eq!(outcome.end, HandoverEnd::SourceClosed);
+            assert_eq!(outcome.bytes, 50_000);
             let (got, mut target) = far.await.unwrap();
             assert!(got == pattern(1, 50_000));
             // The target is drained, and none the worse for the FIN.
@@ -71,13 +72,14 @@ fn a_fin_before_the_end_is_reported_after_all_bytes_went_out() {
             let far = tokio::task::spawn_local({
                 let engine = engine.clone();
                 async move {
-                    until_steered(&engine).await;
+                    until_handed_over(&engine).await;
                     source.write_all(&pattern(round, 10_000)).await.unwrap();
                 }
             });
             let mut framing = Framing::length(10_001);
-            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-            assert_eq!(steered.end, SteerEnd::SourceClosed);
+            let outcome =
+                engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+            assert_eq!(outcome.end, HandoverEnd::SourceClosed);
             assert_eq!(framing.remaining, 1);
             far.await.unwrap();
             drop(to);
@@ -94,7 +96,7 @@ fn a_reset_source_is_noticed_at_once() {
         let far = tokio::task::spawn_local({
             let engine = engine.clone();
             async move {
-                until_steered(&engine).await;
+                until_handed_over(&engine).await;
                 source.write_all(b"some").await.unwrap();
                 let mut got = [0; 4];
                 target.read_exact(&mut got).await.unwrap();
@@ -103,9 +105,9 @@ fn a_reset_source_is_noticed_at_once() {
             }
         });
         let mut framing = Framing::length(100);
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!(steered.end, SteerEnd::SourceBroken);
-        assert_eq!(steered.bytes, 4);
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!(outcome.end, HandoverEnd::SourceBroken);
+        assert_eq!(outcome.bytes, 4);
         assert!(far.await.unwrap().0.elapsed() < Duration::from_millis(50));
     });
 }
@@ -125,7 +127,7 @@ fn a_target_that_takes_all_and_closes_has_had_all() {
         let far = tokio::task::spawn_local({
             let engine = engine.clone();
             async move {
-                until_steered(&engine).await;
+                until_handed_over(&engine).await;
                 source.write_all(&pattern(1, LEN)).await.unwrap();
                 let reader = tokio::task::spawn_blocking(move || {
                     let mut got = vec![0; LEN];
@@ -136,13 +138,13 @@ fn a_target_that_takes_all_and_closes_has_had_all() {
             }
         });
         let mut framing = Framing::length(LEN as u64);
-        let steered = engine
-            .steer(Steering {
+        let outcome = engine
+            .hand_over(Handover {
                 watch_target: true,
-                ..Steering::new(&mut from, &mut to, &mut framing, IDLE)
+                ..Handover::new(&mut from, &mut to, &mut framing, IDLE)
             })
             .await;
-        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, LEN as u64));
+        assert_eq!((outcome.end, outcome.bytes), (HandoverEnd::Ended, LEN as u64));
         assert!(far.await.unwrap().0 == pattern(1, LEN));
     });
 }
@@ -156,7 +158,7 @@ fn a_target_that_leaves_is_noticed_at_once() {
             let far = tokio::task::spawn_local({
                 let engine = engine.clone();
                 async move {
-                    until_steered(&engine).await;
+                    until_handed_over(&engine).await;
                     source.write_all(b"some").await.unwrap();
                     let mut got = [0; 4];
                     target.read_exact(&mut got).await.unwrap();
@@ -169,8 +171,9 @@ fn a_target_that_leaves_is_noticed_at_once() {
                 }
             });
             let mut framing = Framing::length(100);
-            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-            assert_eq!(steered.end, SteerEnd::TargetGone);
+            let outcome =
+                engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+            assert_eq!(outcome.end, HandoverEnd::TargetGone);
             let (left, mut source) = far.await.unwrap();
             assert!(left.elapsed() < Duration::from_millis(50));
             // Nothing is redirected any more, and the source's user sees what comes.
@@ -190,7 +193,7 @@ fn a_half_closed_target_may_be_sent_to_when_configured() {
         let far = tokio::task::spawn_local({
             let engine = engine.clone();
             async move {
-                until_steered(&engine).await;
+                until_handed_over(&engine).await;
                 target.shutdown().await.unwrap();
                 source.write_all(b"some").await.unwrap();
                 let mut got = [0; 4];
@@ -200,8 +203,8 @@ fn a_half_closed_target_may_be_sent_to_when_configured() {
             }
         });
         let mut framing = Framing::length(100);
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!((steered.end, steered.bytes), (SteerEnd::TargetGone, 4));
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!((outcome.end, outcome.bytes), (HandoverEnd::TargetGone, 4));
         assert!(far.await.unwrap().0.elapsed() < Duration::from_millis(50));
     });
 }
@@ -214,7 +217,7 @@ fn a_target_that_answers_early_interrupts() {
         let far = tokio::task::spawn_local({
             let engine = engine.clone();
             async move {
-                until_steered(&engine).await;
+                until_handed_over(&engine).await;
                 source.write_all(b"some").await.unwrap();
                 let mut got = [0; 4];
                 target.read_exact(&mut got).await.unwrap();
@@ -223,14 +226,14 @@ fn a_target_that_answers_early_interrupts() {
             }
         });
         let mut framing = Framing::length(100);
-        let steered = engine
-            .steer(Steering {
+        let outcome = engine
+            .hand_over(Handover {
                 watch_target: true,
-                ..Steering::new(&mut from, &mut to, &mut framing, IDLE)
+                ..Handover::new(&mut from, &mut to, &mut framing, IDLE)
             })
             .await;
-        assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::TargetReadable));
-        assert_eq!((steered.bytes, framing.remaining), (4, 96));
+        assert_eq!(outcome.end, HandoverEnd::TakenBack(TakeBack::TargetReadable));
+        assert_eq!((outcome.bytes, framing.remaining), (4, 96));
         std::future::poll_fn(|cx| to.poll_fill(cx, 100)).await.unwrap();
         assert_eq!(&to.input[..], b"no");
         drop(far.await.unwrap());
@@ -244,8 +247,8 @@ fn closed_connections_are_declined() {
         let (mut to, _target) = connection().await;
         drop(source);
         let mut framing = Framing::length(100);
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!(steered.end, SteerEnd::Declined(Decline::NotEstablished));
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!(outcome.end, HandoverEnd::Declined(Decline::NotEstablished));
         let end = std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
         assert_eq!(end, 0, "the FIN is still seen");
 
@@ -253,8 +256,8 @@ fn closed_connections_are_declined() {
         let (mut to, target) = connection().await;
         drop(target);
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!(steered.end, SteerEnd::Declined(Decline::NotEstablished));
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!(outcome.end, HandoverEnd::Declined(Decline::NotEstablished));
     });
 }
 
@@ -268,7 +271,7 @@ fn silence_ends_after_the_idle_time() {
         let far = tokio::task::spawn_local({
             let engine = engine.clone();
             async move {
-                until_steered(&engine).await;
+                until_handed_over(&engine).await;
                 // Bytes that come in time begin the idle time anew.
                 for _ in 0..4 {
                     tokio::time::sleep(idle / 4).await;
@@ -281,8 +284,8 @@ fn silence_ends_after_the_idle_time() {
         });
         let start = Instant::now();
         let mut framing = Framing::length(100);
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, idle)).await;
-        assert_eq!((steered.end, steered.bytes), (SteerEnd::Idle, 4));
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, idle)).await;
+        assert_eq!((outcome.end, outcome.bytes), (HandoverEnd::Idle, 4));
         assert!(start.elapsed() >= idle * 2);
         drop(far.await.unwrap());
     });
@@ -309,8 +312,8 @@ fn packets_that_the_program_was_not_told_of_are_found() {
             assert!(got == body);
             (source, target)
         });
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, 100_000));
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!((outcome.end, outcome.bytes), (HandoverEnd::Ended, 100_000));
         drop(reader.await.unwrap());
     });
 }
@@ -335,11 +338,12 @@ fn a_stalled_target_bounds_what_the_kernel_holds_and_gets_all_in_the_end() {
         let start = Instant::now();
         let mut ends = Vec::new();
         // Nobody reads: the kernel gives up at its limit, and the drain does not end.
-        while ends.last() != Some(&SteerEnd::Idle) {
-            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, idle)).await;
-            ends.push(steered.end);
-            if steered.end == SteerEnd::Declined(Decline::Unread)
-                || matches!(steered.end, SteerEnd::HandedBack(_))
+        while ends.last() != Some(&HandoverEnd::Idle) {
+            let outcome =
+                engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, idle)).await;
+            ends.push(outcome.end);
+            if outcome.end == HandoverEnd::Declined(Decline::Unread)
+                || matches!(outcome.end, HandoverEnd::TakenBack(_))
             {
                 if from.input.is_empty() {
                     std::future::poll_fn(|cx| from.poll_fill(cx, 64 * 1024)).await.unwrap();
@@ -378,7 +382,7 @@ fn malformed_chunks_come_back_as_they_were() {
         let far = tokio::task::spawn_local({
             let engine = engine.clone();
             async move {
-                until_steered(&engine).await;
+                until_handed_over(&engine).await;
                 source.write_all(b"3\r\nabc\r\n").await.unwrap();
                 let mut got = [0; 8];
                 target.read_exact(&mut got).await.unwrap();
@@ -387,9 +391,9 @@ fn malformed_chunks_come_back_as_they_were() {
             }
         });
         let mut framing = Framing::chunked();
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::Malformed));
-        assert_eq!(steered.bytes, 8);
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!(outcome.end, HandoverEnd::TakenBack(TakeBack::Malformed));
+        assert_eq!(outcome.bytes, 8);
         std::future::poll_fn(|cx| from.poll_fill(cx, 100)).await.unwrap();
         assert!(framing.advance(&from.input).is_err());
         drop(far.await.unwrap());
@@ -397,7 +401,7 @@ fn malformed_chunks_come_back_as_they_were() {
 }
 
 #[test]
-fn a_dropped_steering_gives_the_counter_back_to_its_holder() {
+fn a_dropped_hand_over_gives_the_counter_back_to_its_holder() {
     with_engine(Settings::default(), |engine| async move {
         let object = Arc::clone(&engine.inner.object);
         let before = object.sources_in_use();
@@ -408,13 +412,13 @@ fn a_dropped_steering_gives_the_counter_back_to_its_holder() {
             counter.fetch_add(1, SeqCst);
             let mut framing = Framing::length(4);
             {
-                let mut steering = std::pin::pin!(engine.steer(Steering {
+                let mut handover = std::pin::pin!(engine.hand_over(Handover {
                     release: Some(63),
-                    ..Steering::new(&mut from, &mut to, &mut framing, IDLE)
+                    ..Handover::new(&mut from, &mut to, &mut framing, IDLE)
                 }));
                 // Begins, and is not polled again.
                 let first =
-                    std::future::poll_fn(|cx| Poll::Ready(steering.as_mut().poll(cx))).await;
+                    std::future::poll_fn(|cx| Poll::Ready(handover.as_mut().poll(cx))).await;
                 assert!(first.is_pending());
                 if ended {
                     source.write_all(b"body").await.unwrap();

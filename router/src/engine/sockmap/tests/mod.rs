@@ -1,10 +1,11 @@
 //! Real bytes through real sockets and the real program.
 
-mod carry;
 mod endings;
 mod memory;
 mod overlap;
+mod relay;
 
+use crate::engine::Conn;
 use std::{
     future::Future,
     sync::{
@@ -22,10 +23,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    kernel::sockmap::Options,
-    net::{Conn, Stream},
-};
+use crate::{kernel::sockmap::Options, net::Stream};
 
 /// Longer than any test.
 const IDLE: Duration = Duration::from_secs(300);
@@ -99,37 +97,37 @@ fn chunked(rng: &mut fastrand::Rng, payload: &[u8], most: usize) -> Vec<u8> {
     body
 }
 
-/// What a relay does with a body: steers, and carries on in user space when handed back, until the
-/// body has ended. Returns what the last steering said, and why each came back.
+/// What a relay does with a body: hands it over, and goes on in user space when handed back, until the
+/// body has ended. Returns what the last hand-over said, and why each came back.
 async fn relay(
     engine: &Sockmap,
     from: &mut Conn,
     to: &mut Conn,
     framing: &mut Framing,
     release: Option<u32>,
-) -> (bool, Vec<SteerEnd>) {
+) -> (bool, Vec<HandoverEnd>) {
     let mut ends = Vec::new();
     let mut released = false;
     while !framing.is_done() {
         if from.input.is_empty() {
-            let steered = engine
-                .steer(Steering {
+            let outcome = engine
+                .hand_over(Handover {
                     release: release.filter(|_| !released),
-                    ..Steering::new(from, to, framing, IDLE)
+                    ..Handover::new(from, to, framing, IDLE)
                 })
                 .await;
-            released |= steered.released;
-            ends.push(steered.end);
-            match steered.end {
-                SteerEnd::Ended => break,
-                SteerEnd::HandedBack(_) | SteerEnd::Declined(_) => {}
+            released |= outcome.released;
+            ends.push(outcome.end);
+            match outcome.end {
+                HandoverEnd::Ended => break,
+                HandoverEnd::TakenBack(_) | HandoverEnd::Declined(_) => {}
                 _ => break,
             }
         }
         if from.input.is_empty()
             && std::future::poll_fn(|cx| from.poll_fill(cx, 64 * 1024)).await.unwrap() == 0
         {
-            ends.push(SteerEnd::SourceClosed);
+            ends.push(HandoverEnd::SourceClosed);
             break;
         }
         let n = framing.advance(&from.input).unwrap();

@@ -175,9 +175,9 @@ fn repeated_bytes_are_redirected_once() {
             target
         });
         let mut framing = Framing::length(body.len() as u64);
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
         let target = far.await.unwrap();
-        assert_eq!((steered.end, steered.bytes), (SteerEnd::Ended, 60_000));
+        assert_eq!((outcome.end, outcome.bytes), (HandoverEnd::Ended, 60_000));
         drop(target);
     });
 }
@@ -201,8 +201,8 @@ fn repeated_bytes_are_passed_once() {
             }
         });
         let mut framing = Framing::length(10);
-        let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-        assert_eq!(steered.end, SteerEnd::HandedBack(HandBack::Crossed));
+        let outcome = engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+        assert_eq!(outcome.end, HandoverEnd::TakenBack(TakeBack::Crossed));
         let mut peer = far.await.unwrap();
         peer.data(1_800, &body[1_800..3_000], 0);
         while from.input.len() < 2_000 {

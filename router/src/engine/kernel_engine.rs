@@ -5,13 +5,14 @@ use std::{io, sync::Arc, time::Duration};
 use router_ebpf::framing::Framing;
 
 use super::{
-    outcome::Steered,
+    Conn,
+    outcome::HandoverOutcome,
     sockmap::{self, Sockmap},
     splice::{self, Splice},
 };
 use crate::{
     kernel::{sockmap::SockmapObject, splice::SpliceObject},
-    net::{Conn, HangupWatch},
+    net::HangupWatch,
 };
 
 /// The kernel programs that this process uses.
@@ -41,7 +42,7 @@ impl Loaded {
     }
 }
 
-/// How an engine steers.
+/// What an engine may do.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// See [`sockmap::Settings::backlog_bytes`].
@@ -50,9 +51,9 @@ pub struct Settings {
     pub half_closed_targets: bool,
 }
 
-/// What the kernel is to carry, and how far.
+/// What the kernel is to move, and how far.
 #[derive(Debug)]
-pub struct Steering<'a> {
+pub struct Handover<'a> {
     /// Whose peer sends. Everything read from it must have been written to `to` in full.
     pub from: &'a mut Conn,
     /// Whose peer receives.
@@ -65,12 +66,12 @@ pub struct Steering<'a> {
     pub release: Option<u32>,
     /// Whether it also ends when `to` becomes readable, as when a server answers early.
     pub watch_target: bool,
-    /// Bytes that the kernel may carry, for bodies of unknown length that have a limit. User space gets what
+    /// Bytes that the kernel may move, for bodies of unknown length that have a limit. User space gets what
     /// would exceed it.
     pub most: u64,
 }
 
-impl<'a> Steering<'a> {
+impl<'a> Handover<'a> {
     /// All of the rest of a body, and no more than that.
     pub fn new(
         from: &'a mut Conn,
@@ -84,14 +85,14 @@ impl<'a> Steering<'a> {
 
 /// One worker thread's access to its kernel engine. Cheap to clone.
 #[derive(Clone)]
-pub enum Carrier {
+pub enum KernelEngine {
     /// Bytes from socket to socket.
     Sockmap(Sockmap),
     /// Packets past the sockets.
     Splice(Splice),
 }
 
-impl Carrier {
+impl KernelEngine {
     /// # Errors
     /// When the worker's queue of events cannot be made. `worker` must be this thread's own number.
     pub fn new(
@@ -114,7 +115,7 @@ impl Carrier {
         })
     }
 
-    /// Dispatches the kernel's events, for ever; must run on the thread that steers, and once.
+    /// Dispatches the kernel's events, for ever; must run on the thread that hands over, and once.
     ///
     /// # Errors
     /// When the queue of events cannot be polled.
@@ -134,7 +135,7 @@ impl Carrier {
         }
     }
 
-    /// Takes that back, if nothing has been carried yet: the engine's look at each packet costs something.
+    /// Takes that back, if nothing has been moved yet: the engine's look at each packet costs something.
     pub fn forget(&self, conn: &mut Conn) {
         if let Self::Splice(engine) = self {
             engine.forget(conn);
@@ -149,11 +150,11 @@ impl Carrier {
         }
     }
 
-    /// See [`Sockmap::steer`] and [`Splice::steer`].
-    pub async fn steer(&self, steering: Steering<'_>) -> Steered {
+    /// See [`Sockmap::hand_over`] and [`Splice::hand_over`].
+    pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
         match self {
-            Self::Sockmap(engine) => engine.steer(steering).await,
-            Self::Splice(engine) => engine.steer(steering).await,
+            Self::Sockmap(engine) => engine.hand_over(handover).await,
+            Self::Splice(engine) => engine.hand_over(handover).await,
         }
     }
 }

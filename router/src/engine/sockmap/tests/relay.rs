@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::*;
-use crate::engine::{Carrier, testing::always_quicker};
+use crate::engine::{KernelEngine, testing::always_quicker};
 
 /// Writes `bytes` in random pieces, with pauses of other tasks' work between.
 async fn write_in_pieces(stream: &mut TcpStream, rng: &mut fastrand::Rng, bytes: &[u8]) {
@@ -62,8 +62,12 @@ fn a_body_is_carried_to_its_end_by_the_kernel_alone() {
                 pass_in_parts(&mut source, &mut target, &body, 1_777).await;
                 (source, target)
             });
-            let steered = engine.steer(Steering::new(&mut from, &mut to, &mut framing, IDLE)).await;
-            assert_eq!(steered, Steered { bytes: length, released: false, end: SteerEnd::Ended });
+            let outcome =
+                engine.hand_over(Handover::new(&mut from, &mut to, &mut framing, IDLE)).await;
+            assert_eq!(
+                outcome,
+                HandoverOutcome { bytes: length, released: false, end: HandoverEnd::Ended }
+            );
             assert!(framing.is_done());
             (source, target) = far.await.unwrap();
         }
@@ -83,7 +87,7 @@ fn a_source_that_is_always_quicker_is_handed_over() {
     with_engine(Settings::default(), |engine| async move {
         let (mut from, mut source) = connection().await;
         let (mut to, mut target) = connection().await;
-        let carrier = Carrier::Sockmap(engine);
+        let carrier = KernelEngine::Sockmap(engine);
         always_quicker(&carrier, (&mut from, &mut source), (&mut to, &mut target)).await;
     });
 }
@@ -133,7 +137,7 @@ fn keep_alive(seed: u64, rounds: usize, settings: Settings) {
 }
 
 #[test]
-fn a_connection_is_steered_again_and_again() {
+fn a_connection_is_handed_over_again_and_again() {
     for seed in 0..12 {
         keep_alive(seed, 60, Settings::default());
     }
@@ -146,7 +150,7 @@ fn a_small_backlog_limit_hands_back_and_loses_nothing() {
     }
 }
 
-/// Both directions of the same two connections are steered, in turn and at once.
+/// Both directions of the same two connections are handed over, in turn and at once.
 #[test]
 fn both_directions() {
     with_engine(Settings::default(), |engine| async move {
@@ -206,7 +210,7 @@ fn no_byte_is_missed_when_a_source_joins() {
             });
             let mut framing = Framing::length(body.len() as u64);
             let (_, ends) = relay(&engine, &mut from, &mut to, &mut framing, None).await;
-            carried += ends.iter().filter(|end| **end == SteerEnd::Ended).count();
+            carried += ends.iter().filter(|end| **end == HandoverEnd::Ended).count();
             let mut got = vec![0; body.len()];
             target.read_exact(&mut got).await.unwrap();
             assert!(got == body, "round {round}: {ends:?}");
