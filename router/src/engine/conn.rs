@@ -7,7 +7,10 @@ use std::{
 
 use bytes::BytesMut;
 
-use super::{sockmap, splice};
+use super::{
+    sockmap::membership::Membership as SockmapMembership,
+    splice::membership::Membership as SpliceMembership,
+};
 use crate::net::{Stream, with_read_buffer};
 
 /// A connection: its stream, and what has been read from it but not used yet.
@@ -18,9 +21,9 @@ pub struct Conn {
     /// Bytes read and not used: a head in progress, the start of a body, pipelined requests.
     pub input: BytesMut,
     /// What the sockmap engine keeps for this connection, once a body of it was handed over.
-    pub(super) sockmap: Option<Box<sockmap::Membership>>,
+    pub(super) sockmap: Option<Box<SockmapMembership>>,
     /// What the splice engine keeps for this connection, once it is known to its programs.
-    pub(super) splice: Option<Box<splice::Membership>>,
+    pub(super) splice: Option<Box<SpliceMembership>>,
 }
 
 impl Drop for Conn {

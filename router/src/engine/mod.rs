@@ -2,6 +2,7 @@
 
 mod conn;
 mod events;
+mod handover;
 mod kernel_engine;
 mod lengths;
 mod outcome;
@@ -16,7 +17,8 @@ mod testing;
 pub mod userspace;
 
 pub use conn::Conn;
-pub use kernel_engine::{Handover, KernelEngine, Loaded, Settings};
+pub use handover::Handover;
+pub use kernel_engine::{KernelEngine, Loaded, Settings};
 pub use lengths::{Expect, KINDS, Kinds, Lengths};
 pub use outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack};
 pub use policy::{Attempts, Policy};

@@ -8,7 +8,7 @@ use std::{task::Poll, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{HandoverEnd, Membership, Sockmap};
+use super::{HandoverEnd, Sockmap, backlog};
 use crate::net::Watched;
 
 /// The kernel empties its queue within microseconds unless the target is slow: so a few looks
@@ -29,7 +29,7 @@ impl Sockmap {
         let mut moved = Instant::now();
         let mut wait = MIN_WAIT;
         for look in 0u32.. {
-            let Ok(backlog) = Membership::backlog(to) else { return Err(HandoverEnd::TargetGone) };
+            let Ok(backlog) = backlog(to) else { return Err(HandoverEnd::TargetGone) };
             if backlog == 0 {
                 return Ok(());
             }
@@ -45,7 +45,7 @@ impl Sockmap {
             if self.gone_within(watch, wait).await {
                 // A server that answers and closes at once has had all there was for it. The
                 // packet with its close came behind the acknowledgement of the last byte.
-                return match Membership::backlog(to) {
+                return match super::backlog(to) {
                     Ok(0) => Ok(()),
                     _ => Err(HandoverEnd::TargetGone),
                 };

@@ -3,7 +3,8 @@
 //! docs/kernel.md describes the protocol between this module and the kernel program.
 
 mod drain;
-mod member;
+mod join;
+pub(super) mod membership;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +20,8 @@ use std::{
 use router_ebpf::{framing::Framing, layout::stop};
 use tokio::time::{Instant, Sleep};
 
-pub use self::member::Membership;
-use self::member::NoSource;
+use self::join::NoSource;
+use self::membership::Membership;
 use super::{
     Handover,
     events::Events,
@@ -149,16 +150,15 @@ impl Sockmap {
     ) -> Result<HandedOver<'_>, HandoverEnd> {
         debug_assert!(from.input.is_empty(), "bytes that user space holds would be overtaken");
         let inner = &*self.inner;
-        let target = Membership::target(&inner.object, to).map_err(HandoverEnd::Declined)?;
-        let direction = Membership::source(&inner.object, from, inner.worker).map_err(
-            |reason| match reason {
+        let target = join::target(&inner.object, to).map_err(HandoverEnd::Declined)?;
+        let (index, direction) =
+            join::source(&inner.object, from, inner.worker).map_err(|reason| match reason {
                 NoSource::Declined(reason) => HandoverEnd::Declined(reason),
                 NoSource::Broken => HandoverEnd::SourceBroken,
-            },
-        )?;
+            })?;
         let system = |_| HandoverEnd::Declined(Decline::System);
-        let index = Membership::direction_index(from).expect("a source");
-        let forwarded = Membership::read_since_joined(from).expect("a source");
+        let member = from.sockmap.as_ref().expect("a member");
+        let forwarded = member.read_since_joined(&from.stream).expect("a source");
         let body = Body {
             framing: *framing,
             target,
@@ -184,6 +184,11 @@ impl Sockmap {
         from.stream.set_reading(false).map_err(|_| HandoverEnd::SourceBroken)?;
         Ok(handed)
     }
+}
+
+/// Bytes that are counted as written to a connection but have not reached its socket's send queue.
+fn backlog(conn: &Conn) -> io::Result<u64> {
+    conn.sockmap.as_ref().map_or(Ok(0), |member| member.backlog(&conn.stream))
 }
 
 impl Inner {

@@ -3,19 +3,18 @@
 //!
 //! docs/splice.md describes the states of a pair and what the programs do with each packet.
 
-mod member;
+pub(super) mod membership;
+mod pair;
 #[cfg(test)]
 mod tests;
 
-use crate::engine::Conn;
 use std::{
     cell::{Cell, RefCell},
     io,
     net::IpAddr,
     os::fd::AsFd,
-    pin::Pin,
     rc::Rc,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -30,31 +29,24 @@ use router_ebpf::{
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    time::{Instant, Sleep},
+    time::Instant,
 };
 
-pub use self::member::Membership;
+use self::membership::Membership;
+use self::pair::{Pair, Woken};
 use super::{
-    Handover,
+    Conn, Handover,
     events::Events,
-    outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack},
+    outcome::{Decline, HandoverEnd, HandoverOutcome},
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, SWEEP_INTERVAL, SpliceObject, acknowledge_now, probe, widen},
-    net::{HangupWatch, Side, Watched},
+    kernel::splice::{Entry, SWEEP_INTERVAL, SpliceObject, acknowledge_now, widen},
+    net::{HangupWatch, Watched},
 };
 
-/// Longest time that a timer runs: longer timers overflow some clocks' arithmetic.
-const MAX_TIMER: Duration = Duration::from_secs(24 * 3600);
-/// How long the receiver may take to acknowledge anything of what was first forwarded. Longer than any
-/// path takes, and than two repetitions of what was lost.
-const FIRST_ACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a splice fails to reach a peer, its connections stay on sockets this long.
 const SPLICE_RETRY_BACKOFF: Duration = Duration::from_secs(600);
-/// How long the receiver may take to acknowledge the rest once the last byte was sent to it, and
-/// nothing moves.
-const LAST_ACK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes that a peer may have under way to the gateway while its connection is not spliced. The
 /// other peer must be ready to take as much when a body is handed over, and most offer 64 KiB at first.
 const UNSPLICED_WINDOW: u32 = 48 * 1024;
@@ -111,15 +103,6 @@ impl Look {
     fn stands_since(&self, before: &Self) -> bool {
         self.last_ns != before.last_ns && *self == Self { last_ns: self.last_ns, ..*before }
     }
-}
-
-/// Why a wait for a pair ended.
-enum Woken {
-    /// Everything is acknowledged.
-    Quiet,
-    SourceBroken,
-    TargetGone,
-    Idle,
 }
 
 impl Splice {
@@ -224,7 +207,8 @@ impl Splice {
         if conn.splice.is_some() {
             return false;
         }
-        conn.splice = Membership::new(&self.inner.programs, conn, self.inner.worker, connected);
+        conn.splice =
+            Membership::new(&self.inner.programs, &conn.stream, self.inner.worker, connected);
         if conn.splice.is_some() {
             // A FIN would have no number while packets pass the sockets by. When the process is
             // killed, the kernel closes them.
@@ -272,7 +256,7 @@ impl Splice {
             pair.give_up();
         }
         let released = pair.settle();
-        let (bytes, reason) = (pair.entry.forwarded(), pair.entry.stop());
+        let bytes = pair.entry.forwarded();
         from.stream.count_handed_over(bytes, 0);
         to.stream.count_handed_over(0, bytes);
         if framing.is_length() {
@@ -281,7 +265,7 @@ impl Splice {
             *framing = pair.entry.framing();
         }
         let end = match woken {
-            Woken::Quiet if quiet => ending(reason, &pair),
+            Woken::Quiet if quiet => pair.ending(),
             Woken::TargetGone => HandoverEnd::TargetGone,
             Woken::SourceBroken => HandoverEnd::SourceBroken,
             Woken::Quiet | Woken::Idle => HandoverEnd::Idle,
@@ -305,8 +289,8 @@ impl Splice {
         if inner.shuns(source.peer()) || inner.shuns(target.peer()) {
             return Err(Decline::Stalled);
         }
-        source.has_passed(from)?;
-        target.has_passed(to)?;
+        source.has_passed(&from.stream)?;
+        target.has_passed(&to.stream)?;
         source.fits(target).inspect_err(|_| source.limit(false))?;
         if tcp::send_queue(&from.stream).map_err(|_| Decline::System)? != 0 {
             return Err(Decline::SendQueue);
@@ -365,9 +349,9 @@ impl Splice {
             release,
             source: source_watch,
             target: target_watch,
-            asked: Cell::new(None),
-            unheard: Cell::new(None),
-            orphaned: Cell::new(false),
+            asked: Cell::default(),
+            unheard: Cell::default(),
+            orphaned: Cell::default(),
             peer: target.peer(),
             broken: [source.broken(), target.broken()],
             armed: true,
@@ -405,206 +389,5 @@ pub(super) fn log_drivers(news: Vec<(String, Result<(), String>)>) {
                 tracing::warn!(interface, why, "packets of this interface are spliced without XDP");
             }
         }
-    }
-}
-
-/// Why this side asked the programs to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    SourceClosed,
-    TargetReadable,
-    SourceReadable,
-    Retract,
-}
-
-/// A pair that is spliced.
-struct Pair<'a> {
-    inner: &'a Inner,
-    entry: Entry,
-    command: Command,
-    release: Option<u32>,
-    source: Watched,
-    target: Watched,
-    asked: Cell<Option<Asked>>,
-    /// Since when something was forwarded that nothing is acknowledged of.
-    unheard: Cell<Option<Instant>>,
-    /// The source is gone: nobody repeats what the receiver misses.
-    orphaned: Cell<bool>,
-    /// The receiver.
-    peer: IpAddr,
-    /// Set when the connections can only be reset.
-    broken: [Rc<Cell<bool>>; 2],
-    armed: bool,
-}
-
-impl Pair<'_> {
-    /// Waits until everything is acknowledged, one of the connections hangs up, or nothing has moved
-    /// for `idle`.
-    async fn wait(&mut self, from: &Conn, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(FIRST_ACK_TIMEOUT)));
-        let ends = (from, to);
-        std::future::poll_fn(|cx| self.poll(cx, ends, idle, watch_target, timer.as_mut())).await
-    }
-
-    /// Takes a body back that does not get anywhere: as soon as something was forwarded, and nothing of
-    /// it acknowledged for a while. Says whether it is to be looked after so still.
-    fn look_after(&self) -> bool {
-        if self.entry.mode() != mode::LIVE || self.entry.acked() != 0 || self.asked.get().is_some()
-        {
-            return false;
-        }
-        if self.entry.forwarded() == 0 {
-            return true;
-        }
-        let now = Instant::now();
-        let since = self.unheard.get().unwrap_or(now);
-        self.unheard.set(Some(since));
-        if now - since >= FIRST_ACK_TIMEOUT {
-            let retract = Command { what: ask::RETRACT, ..self.command };
-            if self.inner.programs.command(&retract).is_ok() && self.entry.mode() == mode::PASS {
-                self.asked.set(Some(Asked::Retract));
-                self.inner.shunned.borrow_mut().insert(self.peer, Instant::now());
-            }
-        }
-        true
-    }
-
-    fn poll(
-        &self,
-        cx: &mut Context<'_>,
-        (from, to): (&Conn, &Conn),
-        idle: Duration,
-        watch_target: bool,
-        mut timer: Pin<&mut Sleep>,
-    ) -> Poll<Woken> {
-        self.inner.events.wait(self.command.source, cx);
-        // After the waker is in place, so that an event in between is not lost.
-        if self.entry.mode() == mode::PASS || self.entry.stop() == stop::BYPASSED {
-            return Poll::Ready(Woken::Quiet);
-        }
-        if self.inner.stuck.borrow_mut().remove(&self.command.source) {
-            // The way to one of them may be another now. What the sockets send shows it.
-            for conn in [from, to] {
-                let _ = probe(conn.stream.as_fd());
-            }
-        }
-        match self.source.poll(cx) {
-            // Behind its last byte a reset of an instance ends nothing that the client still hears of: it has
-            // been sent everything. A client that leaves wants nothing any more.
-            Poll::Ready(Side::Broken) if !watch_target && self.entry.mode() != mode::LIVE => {
-                self.orphaned.set(true);
-            }
-            Poll::Ready(Side::Broken) => return Poll::Ready(Woken::SourceBroken),
-            Poll::Ready(Side::Closed) => self.stop(Asked::SourceClosed),
-            Poll::Pending => {}
-        }
-        let gone = self.inner.poll_target_gone(&self.target, cx).is_ready();
-        if watch_target && self.asked.get().is_none() && to.stream.poll_readable(cx).is_ready() {
-            self.stop(Asked::TargetReadable);
-        }
-        if self.asked.get().is_none()
-            && from.stream.poll_readable(cx).is_ready()
-            && self.entry.mode() == mode::LIVE
-            && tcp::receive_queue(&from.stream).is_ok_and(|bytes| bytes != 0)
-        {
-            self.stop(Asked::SourceReadable);
-            if self.entry.forwarded() != 0 {
-                // It may have what the receiver has already, or what is to come after that.
-                return Poll::Ready(Woken::SourceBroken);
-            }
-        }
-        // A receiver may close with the acknowledgement of the last byte.
-        if self.entry.mode() == mode::PASS {
-            return Poll::Ready(Woken::Quiet);
-        }
-        if gone {
-            return Poll::Ready(Woken::TargetGone);
-        }
-        let live = self.entry.mode() == mode::LIVE;
-        let limit = match (live, self.orphaned.get()) {
-            (true, _) => idle,
-            (false, false) => idle.min(LAST_ACK_TIMEOUT),
-            (false, true) => idle.min(FIRST_ACK_TIMEOUT),
-        };
-        if !live && timer.deadline() > Instant::now() + limit {
-            timer.as_mut().reset(Instant::now() + limit);
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            let still = tcp::now_ns().saturating_sub(self.entry.last_ns());
-            let still = Duration::from_nanos(still);
-            if still >= limit {
-                let orphaned = self.orphaned.get();
-                return Poll::Ready(if orphaned { Woken::SourceBroken } else { Woken::Idle });
-            }
-            let looks = self.look_after();
-            if self.entry.mode() == mode::PASS {
-                return Poll::Ready(Woken::Quiet);
-            }
-            let look = if looks { FIRST_ACK_TIMEOUT } else { MAX_TIMER };
-            timer.as_mut().reset(Instant::now() + (limit - still).min(look));
-        }
-        Poll::Pending
-    }
-
-    /// Asks the programs to stop at the highest byte forwarded.
-    fn stop(&self, why: Asked) {
-        if self.asked.get().is_none() {
-            self.asked.set(Some(why));
-            let _ = self.inner.programs.command(&Command { what: ask::STOP, ..self.command });
-        }
-    }
-
-    /// Parts the two connections, which are quiet.
-    fn part(&self) -> bool {
-        let done = self.inner.programs.command(&Command { what: ask::PART, ..self.command });
-        matches!(done, Ok(answer::DONE))
-    }
-
-    /// Parts the two connections, whatever is under way. They can only be reset then.
-    fn give_up(&self) {
-        let _ = self.inner.programs.command(&Command { what: ask::BREAK, ..self.command });
-        for broken in &self.broken {
-            broken.set(true);
-        }
-    }
-
-    /// Ends the programs' claim on the in-flight counter. True when they released it.
-    fn settle(&mut self) -> bool {
-        self.armed = false;
-        self.release.is_some() && !self.entry.take_ticket()
-    }
-}
-
-impl Drop for Pair<'_> {
-    fn drop(&mut self) {
-        self.inner.events.forget(self.command.source);
-        if !self.armed {
-            return;
-        }
-        // The caller gave up waiting.
-        self.give_up();
-        if let Some(slot) = self.release
-            && !self.entry.take_ticket()
-        {
-            // A program has released a counter that the caller takes for its own.
-            self.inner.programs.counter(slot).fetch_add(1, SeqCst);
-        }
-    }
-}
-
-fn ending(reason: u32, pair: &Pair<'_>) -> HandoverEnd {
-    match reason {
-        stop::NONE => HandoverEnd::Ended,
-        stop::CROSSED => HandoverEnd::TakenBack(TakeBack::Crossed),
-        stop::MALFORMED => HandoverEnd::TakenBack(TakeBack::Malformed),
-        stop::TOO_MANY_CHUNKS => HandoverEnd::TakenBack(TakeBack::TooManyChunks),
-        stop::TOO_LONG => HandoverEnd::TakenBack(TakeBack::TooLong),
-        stop::HOLE => HandoverEnd::TakenBack(TakeBack::Hole),
-        _ => match pair.asked.get() {
-            Some(Asked::SourceClosed) => HandoverEnd::SourceClosed,
-            Some(Asked::SourceReadable) => HandoverEnd::TakenBack(TakeBack::Bypassed),
-            Some(Asked::Retract) => HandoverEnd::TakenBack(TakeBack::Stalled),
-            _ => HandoverEnd::TakenBack(TakeBack::TargetReadable),
-        },
     }
 }

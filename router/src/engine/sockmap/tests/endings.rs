@@ -302,7 +302,7 @@ fn packets_that_the_program_was_not_told_of_are_found() {
         // loses a wake-up.
         std::future::poll_fn(|cx| from.stream.poll_readable(cx)).await.unwrap();
         let inner = &engine.inner;
-        Membership::join(&inner.object, &mut from, inner.worker).unwrap();
+        join::source_unkicked(&inner.object, &mut from, inner.worker).unwrap();
         let mut framing = Framing::length(body.len() as u64);
         let reader = tokio::task::spawn_local(async move {
             let mut got = vec![0; body.len()];
@@ -357,8 +357,8 @@ fn a_stalled_target_bounds_what_the_kernel_holds_and_gets_all_in_the_end() {
                 }
             }
         }
-        let backlog = Membership::backlog(&to).unwrap();
-        assert!(backlog > 0 && backlog <= 200_000, "{backlog}");
+        let waiting = backlog(&to).unwrap();
+        assert!(waiting > 0 && waiting <= 200_000, "{waiting}");
         // Once it reads, everything comes.
         let reader = tokio::task::spawn_local(async move {
             let mut got = vec![0; body.len()];
@@ -366,7 +366,7 @@ fn a_stalled_target_bounds_what_the_kernel_holds_and_gets_all_in_the_end() {
             assert!(got == body);
             target
         });
-        while Membership::backlog(&to).unwrap() > 0 {
+        while backlog(&to).unwrap() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         relay(&engine, &mut from, &mut to, &mut framing, None).await;

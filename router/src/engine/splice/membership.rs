@@ -1,6 +1,5 @@
 //! A connection that the kernel programs know.
 
-use crate::engine::Conn;
 use std::{
     cell::Cell,
     net::{IpAddr, SocketAddr},
@@ -15,6 +14,7 @@ use super::UNSPLICED_WINDOW;
 use crate::{
     engine::outcome::Decline,
     kernel::splice::{Info, SpliceObject},
+    net::Stream,
 };
 
 /// Bytes of the headers in front of TCP's options.
@@ -28,8 +28,8 @@ const NEAR_RTT_US: u32 = 4_000;
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
 /// Once bytes were spliced, it must be dropped after the connection's socket, as the order of
-/// [`Conn`]'s fields sees to.
-pub struct Membership {
+/// [`Conn`](crate::engine::Conn)'s fields sees to.
+pub(crate) struct Membership {
     programs: Arc<SpliceObject>,
     index: u32,
     peer: IpAddr,
@@ -53,17 +53,17 @@ impl Membership {
     /// Makes a connection known; `None` when there is no room, or the socket is gone.
     pub(super) fn new(
         programs: &Arc<SpliceObject>,
-        conn: &Conn,
+        stream: &Stream,
         worker: u32,
         connected: bool,
     ) -> Option<Box<Self>> {
-        let addresses = (conn.stream.local_addr().ok()?, conn.stream.peer_addr().ok()?);
-        let info = Info::of(conn.stream.as_fd()).ok()?;
+        let addresses = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+        let info = Info::of(stream.as_fd()).ok()?;
         let limited = connected || info.rtt_us < NEAR_RTT_US;
         let limit = if limited { UNSPLICED_WINDOW } else { 0 };
         let index = programs.register(addresses, &info, worker, connected, limit).ok()?;
         // Packets until now may have passed before the programs knew the connection.
-        let info = Info::of(conn.stream.as_fd()).unwrap_or(info);
+        let info = Info::of(stream.as_fd()).unwrap_or(info);
         Some(Box::new(Self {
             programs: Arc::clone(programs),
             index,
@@ -91,7 +91,7 @@ impl Membership {
     }
 
     /// Whether the connection can only be reset.
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.broken.get()
     }
 
@@ -148,7 +148,7 @@ impl Membership {
     }
 
     /// Whether the connection has had packets in both directions that the programs have seen.
-    pub(super) fn has_passed(&self, conn: &Conn) -> Result<(), Decline> {
+    pub(super) fn has_passed(&self, stream: &Stream) -> Result<(), Decline> {
         let flags = self.programs.entry(self.index).flags();
         let missing = !flags & (flag::KNOWN | flag::ARRIVED);
         if missing == 0 {
@@ -157,7 +157,7 @@ impl Membership {
         if flags & flag::EARLY != 0 {
             return Err(Decline::Unread);
         }
-        let now = Info::of(conn.stream.as_fd()).map_err(|_| Decline::System)?;
+        let now = Info::of(stream.as_fd()).map_err(|_| Decline::System)?;
         let unseen = missing & flag::KNOWN != 0 && now.sent != self.info.sent
             || missing & flag::ARRIVED != 0 && now.got != self.info.got;
         Err(if unseen { Decline::Interface } else { Decline::Unknown })
