@@ -69,7 +69,8 @@ async fn linger(mut client: Conn) {
     let discard = async {
         let mut left = LINGER_BYTES;
         while left > 0 {
-            let read = poll_fn(|cx| with_read_buffer(|scratch| client.stream.poll_read(cx, scratch)));
+            let read =
+                poll_fn(|cx| with_read_buffer(|scratch| client.stream.poll_read(cx, scratch)));
             match read.await {
                 Ok(0) | Err(_) => return,
                 Ok(n) => left = left.saturating_sub(n),

@@ -7,4 +7,4 @@ mod stream;
 
 pub use hangup::{HangupWatch, Side, Watched};
 pub use info::{TcpInfo, unacknowledged};
-pub use stream::{Conn, READ_BUFFER_BYTES, Stream, with_read_buffer};
+pub use stream::{READ_BUFFER_BYTES, Stream, with_read_buffer};

@@ -18,7 +18,7 @@ use self::{client_watch::ClientWatch, idle_timer::IdleTimer};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
-    engine::{Conn, Attempts, CopyError, Copier, HandoverPoint, Step},
+    engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Step},
     net::unacknowledged,
 };
 
