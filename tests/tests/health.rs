@@ -1,47 +1,6 @@
 //! Instances that are ill get no requests until they are well.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU16, Ordering},
-};
-
-use tests::{
-    Engine, Gateway, Setup, Upstream, eventually,
-    message::{chat, response},
-};
-
-/// An instance whose answers to health checks and to requests can be set.
-struct Patient {
-    upstream: Upstream,
-    health: Arc<AtomicU16>,
-    answer: Arc<AtomicU16>,
-}
-
-fn patient() -> Patient {
-    patient_at("127.0.0.1:0".parse().unwrap())
-}
-
-fn patient_at(address: std::net::SocketAddr) -> Patient {
-    let (health, answer) = (Arc::new(AtomicU16::new(200)), Arc::new(AtomicU16::new(200)));
-    let upstream = Upstream::answering_at(address, {
-        let (health, answer) = (health.clone(), answer.clone());
-        move |request| {
-            let status = if request.target() == "/health" { &health } else { &answer };
-            response(status.load(Ordering::SeqCst), "")
-        }
-    });
-    Patient { upstream, health, answer }
-}
-
-impl Patient {
-    fn served(&self) -> usize {
-        self.upstream.requests().iter().filter(|request| request.target() != "/health").count()
-    }
-
-    fn checked(&self) -> usize {
-        self.upstream.requests().len() - self.served()
-    }
-}
+use tests::{Engine, Gateway, Patient, Setup, Upstream, eventually, message::chat};
 
 fn checking(setup: Setup) -> Setup {
     setup
@@ -58,7 +17,7 @@ fn available(gateway: &Gateway) -> u32 {
 
 #[test]
 fn active_checks_take_an_instance_out_and_bring_it_back() {
-    let (a, b) = (patient(), patient());
+    let (a, b) = (Patient::new(), Patient::new());
     let gateway = checking(Setup::new(Engine::Userspace))
         .instances([&a.upstream, &b.upstream])
         .prefix_aware(1024, 100)
@@ -75,12 +34,12 @@ fn active_checks_take_an_instance_out_and_bring_it_back() {
     let (a1, b1) = ask_all();
     assert!(a1 > 0 && b1 > 0);
 
-    a.health.store(503, Ordering::SeqCst);
+    a.set_health(503);
     eventually("it is out", || available(&gateway) == 1);
     let (a2, b2) = ask_all();
     assert_eq!((a2, b2), (a1, b1 + 30), "the other one serves its keys");
 
-    a.health.store(200, Ordering::SeqCst);
+    a.set_health(200);
     eventually("it is back", || available(&gateway) == 2);
     let (a3, b3) = ask_all();
     assert_eq!((a3, b3), (a2 + a1, b2 + b1), "its keys came home");
@@ -88,10 +47,10 @@ fn active_checks_take_an_instance_out_and_bring_it_back() {
 
 #[test]
 fn one_failed_check_takes_nothing_out() {
-    let a = patient();
+    let a = Patient::new();
     let gateway =
         checking(Setup::single(Engine::Userspace, &a.upstream)).set("health.fall", 1000).start();
-    a.health.store(500, Ordering::SeqCst);
+    a.set_health(500);
     eventually("some checks fail", || {
         gateway.metric("atalho_health_checks_total", &[("result", "failed")]) > 5.0
     });
@@ -100,8 +59,8 @@ fn one_failed_check_takes_nothing_out() {
 
 #[test]
 fn a_server_without_the_path_is_alive() {
-    let a = patient();
-    a.health.store(404, Ordering::SeqCst);
+    let a = Patient::new();
+    a.set_health(404);
     let gateway = checking(Setup::single(Engine::Userspace, &a.upstream)).start();
     eventually("it is checked", || a.checked() > 5);
     assert_eq!(available(&gateway), 1);
@@ -115,10 +74,10 @@ fn the_gateway_starts_with_dead_instances_and_takes_them_in_later() {
     let gateway = checking(Setup::single(Engine::Userspace, &dead)).start();
     eventually("it is known to be dead", || available(&gateway) == 0);
     let answer = gateway.ask(chat("x"));
-    assert!(matches!(answer.status(), 502 | 503), "{}", answer.head.first);
+    assert_eq!(answer.status(), 503, "{}", answer.head.first);
     assert_eq!(gateway.admin_get("/healthz").status(), 200, "the gateway itself is well");
     assert_eq!(gateway.admin_get("/readyz").status(), 503, "but of no use yet");
-    let alive = patient_at(dead.address());
+    let alive = Patient::at(dead.address(), &[]);
     eventually("it is in", || available(&gateway) == 1);
     assert_eq!(gateway.ask(chat("x")).status(), 200);
     assert_eq!(gateway.admin_get("/readyz").status(), 200);
@@ -127,8 +86,8 @@ fn the_gateway_starts_with_dead_instances_and_takes_them_in_later() {
 
 #[test]
 fn an_instance_that_fails_fast_does_not_win_least_outstanding() {
-    let (bad, good) = (patient(), patient());
-    bad.answer.store(500, Ordering::SeqCst);
+    let (bad, good) = (Patient::new(), Patient::new());
+    bad.set_answer(500);
     let gateway = Setup::new(Engine::Userspace)
         .instances([&bad.upstream, &good.upstream])
         .routing("strategy", "least-outstanding-requests")
@@ -143,8 +102,8 @@ fn an_instance_that_fails_fast_does_not_win_least_outstanding() {
 
 #[test]
 fn an_ejected_instance_is_tried_again() {
-    let (bad, good) = (patient(), patient());
-    bad.answer.store(500, Ordering::SeqCst);
+    let (bad, good) = (Patient::new(), Patient::new());
+    bad.set_answer(500);
     let gateway = Setup::new(Engine::Userspace)
         .instances([&bad.upstream, &good.upstream])
         .routing("strategy", "random")
@@ -155,7 +114,7 @@ fn an_ejected_instance_is_tried_again() {
         gateway.ask(chat("x"));
         available(&gateway) == 1
     });
-    bad.answer.store(200, Ordering::SeqCst);
+    bad.set_answer(200);
     let before = bad.served();
     eventually("it serves again", || {
         gateway.ask(chat("x"));
@@ -166,10 +125,10 @@ fn an_ejected_instance_is_tried_again() {
 
 #[test]
 fn a_clients_own_mistakes_do_not_eject() {
-    let (a, b) = (patient(), patient());
+    let (a, b) = (Patient::new(), Patient::new());
     for status in [400, 401, 404, 413, 422, 429] {
-        a.answer.store(status, Ordering::SeqCst);
-        b.answer.store(status, Ordering::SeqCst);
+        a.set_answer(status);
+        b.set_answer(status);
         let gateway = Setup::new(Engine::Userspace)
             .instances([&a.upstream, &b.upstream])
             .set("health.eject_after", 2)
@@ -183,9 +142,9 @@ fn a_clients_own_mistakes_do_not_eject() {
 
 #[test]
 fn with_every_instance_ill_one_is_tried_all_the_same() {
-    let (a, b) = (patient(), patient());
-    a.answer.store(500, Ordering::SeqCst);
-    b.answer.store(500, Ordering::SeqCst);
+    let (a, b) = (Patient::new(), Patient::new());
+    a.set_answer(500);
+    b.set_answer(500);
     let gateway = Setup::new(Engine::Userspace)
         .instances([&a.upstream, &b.upstream])
         .set("health.eject_after", 1)
@@ -199,7 +158,7 @@ fn with_every_instance_ill_one_is_tried_all_the_same() {
 
 #[test]
 fn checks_never_touch_the_counters() {
-    let a = patient();
+    let a = Patient::new();
     let gate = tests::Gate::new();
     let held = Upstream::held(&gate);
     let gateway = checking(Setup::new(Engine::Userspace))

@@ -10,7 +10,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// What the root answers, and what an unknown path is told.
 const INDEX: &str = "/metrics  Prometheus metrics\n\
                      /healthz  200 while the process is alive\n\
-                     /readyz   200 while requests can be served, 503 before, after and while \
+                     /readyz   200 while an instance can be reached, 503 before, after and while \
                      draining\n\
                      /status   the fleet, its health and its load, as JSON\n";
 

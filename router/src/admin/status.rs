@@ -83,7 +83,8 @@ pub(crate) struct VariantStatus {
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct InstanceStatus {
     pub(crate) url: String,
-    /// `up`, or what speaks against it: `down`, `ejected`, `draining`, `unresolved`, `removed`.
+    /// `up`, or what speaks against it: `removed`, `draining`, `unresolved`, `down`, `ejected`,
+    /// `overloaded`.
     pub(crate) status: Word,
     /// Whether it may get new requests.
     pub(crate) available: bool,

@@ -7,7 +7,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::{Counters, Endpoint, Instance, Routing, Variant, counters::NoSlot};
+use super::{Counters, Endpoint, Instance, Routing, Variant, counters::NoSlot, health::Peers};
 use crate::{
     config::{Config, InstanceConfig, VariantConfig},
     metrics::Metrics,
@@ -59,29 +59,38 @@ impl Fleet {
     ) -> Result<Self, BuildError> {
         let health = Arc::new(config.health.clone());
         let mut places = HashMap::new();
-        let mut instance = |endpoint: &str, variant: &str, wanted: &InstanceConfig| {
-            let url = &wanted.url;
-            let place: Place = (endpoint.into(), variant.into(), url.as_str().into());
-            let instance = match previous.and_then(|previous| previous.known(&place)) {
-                Some(instance) => instance,
-                None => {
-                    let counter = counters.take().map_err(|source| BuildError::NoCounter {
-                        url: url.as_str().into(),
-                        endpoint: endpoint.into(),
-                        variant: variant.into(),
-                        source,
-                    })?;
-                    let metrics = metrics.instance(endpoint, variant, url.as_str());
-                    Instance::new(url, wanted.weight, wanted.drain, counter, &health, metrics)
-                }
+        let mut instance =
+            |endpoint: &str, variant: &str, wanted: &InstanceConfig, peers: &Arc<Peers>| {
+                let url = &wanted.url;
+                let place: Place = (endpoint.into(), variant.into(), url.as_str().into());
+                let instance = match previous.and_then(|previous| previous.known(&place)) {
+                    Some(instance) => instance,
+                    None => {
+                        let counter = counters.take().map_err(|source| BuildError::NoCounter {
+                            url: url.as_str().into(),
+                            endpoint: endpoint.into(),
+                            variant: variant.into(),
+                            source,
+                        })?;
+                        let metrics = metrics.instance(endpoint, variant, url.as_str());
+                        let (weight, drain, peers) =
+                            (wanted.weight, wanted.drain, Arc::clone(peers));
+                        Instance::new(url, weight, drain, counter, &health, peers, metrics)
+                    }
+                };
+                places.insert(place, Arc::clone(&instance));
+                Ok(instance)
             };
-            places.insert(place, Arc::clone(&instance));
-            Ok(instance)
-        };
         let mut variant = |endpoint: &str, wanted: &VariantConfig| {
-            let instances = wanted.instances.iter().map(|i| instance(endpoint, &wanted.name, i));
             let known =
                 previous.and_then(|previous| previous.endpoint(endpoint)?.variant(&wanted.name));
+            // Those that stay know each other already.
+            let place =
+                |i: &InstanceConfig| (endpoint.into(), wanted.name.clone(), i.url.as_str().into());
+            let staying = wanted.instances.iter().find_map(|i| previous?.known(&place(i)));
+            let peers = staying.map(|instance| Arc::clone(instance.peers())).unwrap_or_default();
+            let instances =
+                wanted.instances.iter().map(|i| instance(endpoint, &wanted.name, i, &peers));
             Ok(Arc::new(Variant {
                 name: wanted.name.clone(),
                 weight: wanted.weight,
@@ -94,6 +103,7 @@ impl Fleet {
                 instances: instances.collect::<Result<_, BuildError>>()?,
                 answers: known.map(|variant| Arc::clone(&variant.answers)).unwrap_or_default(),
                 drains: wanted.instances.iter().map(|i| i.drain).collect(),
+                peers: Arc::clone(&peers),
             }))
         };
         let endpoints = config.endpoints.iter().map(|wanted| {
@@ -118,7 +128,11 @@ impl Fleet {
                     .map(|(place, instance)| (place.clone(), instance)),
             );
         }
-        Ok(Self { endpoints, config: Arc::clone(config), places, leaving })
+        let fleet = Self { endpoints, config: Arc::clone(config), places, leaving };
+        if previous.is_none() {
+            fleet.introduce();
+        }
+        Ok(fleet)
     }
 
     fn known(&self, place: &Place) -> Option<Arc<Instance>> {
@@ -126,11 +140,19 @@ impl Fleet {
         staying.or_else(|| self.leaving.get(place).and_then(Weak::upgrade))
     }
 
+    /// Tells the instances of each variant of each other.
+    fn introduce(&self) {
+        for (_, variant, _) in self.instances() {
+            variant.peers.set(variant.instances.iter().map(Arc::downgrade).collect());
+        }
+    }
+
     /// Puts this fleet in the place of the current one: from here on new requests see it. Weights,
     /// draining and health settings of the instances that stay are those of this fleet, and removed
     /// instances get no new requests, also from who still looks at the old fleet.
     pub fn replace(self: Arc<Self>, current: &ArcSwap<Self>) {
         current.store(Arc::clone(&self));
+        self.introduce();
         let health = Arc::new(self.config.health.clone());
         for endpoint in &self.config.endpoints {
             for variant in &endpoint.variants {
@@ -245,7 +267,7 @@ mod tests {
                 break ticket;
             }
         };
-        (0..5).for_each(|_| one.note_failure(FailureKind::Reset));
+        (1..=5).for_each(|n| one.note_failure(FailureKind::Reset, testing::blame(n)));
         assert_eq!(one.status().as_str(), "ejected");
 
         let mut changed = urls(&[4, 1, 2]);

@@ -107,6 +107,7 @@ impl Noted {
                 let kind = failure.map(|failure| failure.kind.to_string());
                 with("its requests fail", kind.as_deref())
             }
+            "overloaded" => "it answered that it has too many requests".to_owned(),
             _ => return None,
         })
     }

@@ -2,19 +2,20 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
 
 use super::{
-    Counter, Diagnosis, FailureKind, Status,
+    Blame, Counter, Diagnosis, FailureKind, Status,
     diagnosis::{FailureNote, Notes},
-    health_state::{Change, Check, HealthState},
+    health::{Change, Check, HealthState, Peers},
 };
 use crate::config::{Health, InstanceUrl};
 use crate::metrics::InstanceMetrics;
@@ -44,6 +45,8 @@ pub struct Instance {
     health: HealthState,
     /// For people who ask why.
     notes: Notes,
+    /// The instances of its variant, itself included.
+    peers: Arc<Peers>,
     addresses: ArcSwap<Vec<SocketAddr>>,
     literal: bool,
 }
@@ -51,12 +54,13 @@ pub struct Instance {
 impl Instance {
     /// A new instance, taken for well until something speaks against it. A literal address is
     /// known at once, a host name has to be resolved first.
-    pub fn new(
+    pub(super) fn new(
         url: &InstanceUrl,
         weight: f64,
         drain: bool,
         counter: Counter,
         health: &Arc<Health>,
+        peers: Arc<Peers>,
         metrics: Arc<InstanceMetrics>,
     ) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -70,6 +74,7 @@ impl Instance {
             counter,
             health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
             notes: Notes::default(),
+            peers,
             addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
             literal: literal.is_some(),
             metrics,
@@ -121,6 +126,11 @@ impl Instance {
         f64::from_bits(self.weight.load(Relaxed))
     }
 
+    /// The instances of its variant.
+    pub(super) fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
     /// Whether it may get new requests: well, resolved, neither draining nor removed.
     pub fn available(&self) -> bool {
         self.health.available()
@@ -159,14 +169,22 @@ impl Instance {
         self.addresses.load().first().copied()
     }
 
-    /// Records that it answered a request with a status below 500, and to the end.
-    pub fn note_success(&self) {
-        self.health.note_success();
+    /// Records that it answered a request of `client` with a [good](super::Verdict::Well) status, and
+    /// to the end.
+    pub fn note_success(&self, client: IpAddr) {
+        if self.health.note_success(client) == Some(Change::Up) {
+            tracing::info!(instance = self.url, "instance up again: its requests succeed");
+        }
     }
 
-    /// Records that a request failed by the instance's fault.
-    pub fn note_failure(&self, kind: FailureKind) {
-        if let Some(ejected) = self.health.note_failure(kind) {
+    /// Records that it answered that it has too much to do, with the `Retry-After` that it gave.
+    pub fn note_overload(&self, retry_after: Option<Duration>) {
+        self.health.note_overload(retry_after);
+    }
+
+    /// Records that a request failed by the instance's fault, and whose it was.
+    pub fn note_failure(&self, kind: FailureKind, blame: Blame) {
+        if let Some(ejected) = self.health.note_failure(kind, blame, &self.peers) {
             tracing::warn!(
                 instance = self.url, %kind, seconds = ejected.as_secs_f64(),
                 "instance ejected: its requests fail"

@@ -11,9 +11,10 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Longest head of an answer, in bytes.
-const HEAD_LIMIT: usize = 64 * 1024;
-const HEADERS: usize = 128;
+use crate::http::{Limits, Method, parse_response};
+
+/// What the head of an answer may be like.
+const HEAD: Limits = Limits { head_bytes: 64 * 1024, headers: 128, body_bytes: u64::MAX };
 
 /// What to ask for.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +51,10 @@ pub enum ProbeError {
     Io(io::Error),
     /// Not in time.
     Timeout(Duration),
-    /// What came is not HTTP/1.x.
+    /// What came is no response.
     Malformed(&'static str),
+    /// The connection ended before the response did.
+    CutShort,
     /// The body's chunks are malformed.
     Framing(FramingError),
     /// The body is longer than allowed.
@@ -65,7 +68,8 @@ impl fmt::Display for ProbeError {
             Self::Connect(error) => write!(f, "no connection: {error}"),
             Self::Io(error) => write!(f, "the connection failed: {error}"),
             Self::Timeout(limit) => write!(f, "no answer within {limit:?}"),
-            Self::Malformed(what) => write!(f, "the answer is no HTTP: {what}"),
+            Self::Malformed(what) => write!(f, "{what}"),
+            Self::CutShort => f.write_str("the answer is cut short"),
             Self::Framing(error) => write!(f, "the answer is malformed: {error}"),
             Self::TooLong(limit) => write!(f, "the answer is longer than {limit} bytes"),
         }
@@ -124,15 +128,13 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, ProbeError> {
 async fn read(stream: &mut TcpStream, size_limit: usize) -> Result<Answer, ProbeError> {
     let mut input = Vec::with_capacity(4096);
     let head = loop {
-        if let Some(head) = Head::parse(&input)? {
-            if head.status >= 200 {
+        let head = parse_response(&input, Method::Get, &HEAD);
+        if let Some(head) = head.map_err(|error| ProbeError::Malformed(error.message))? {
+            if !head.is_interim() {
                 break head;
             }
             input.drain(..head.len);
             continue;
-        }
-        if input.len() > HEAD_LIMIT {
-            return Err(ProbeError::Malformed("its head does not end"));
         }
         fill(stream, &mut input).await?;
     };
@@ -145,7 +147,7 @@ async fn read(stream: &mut TcpStream, size_limit: usize) -> Result<Answer, Probe
         }
         input.clear();
         match fill(stream, &mut input).await {
-            Err(ProbeError::Malformed(_)) if body.framing.is_until_close() => {
+            Err(ProbeError::CutShort) if body.framing.is_until_close() => {
                 return Ok(Answer { status: head.status, body: body.payload });
             }
             filled => filled?,
@@ -156,42 +158,9 @@ async fn read(stream: &mut TcpStream, size_limit: usize) -> Result<Answer, Probe
 /// Reads once; the end of the stream is an error.
 async fn fill(stream: &mut TcpStream, input: &mut Vec<u8>) -> Result<(), ProbeError> {
     match stream.read_buf(input).await {
-        Ok(0) => Err(ProbeError::Malformed("it is cut short")),
+        Ok(0) => Err(ProbeError::CutShort),
         Ok(_) => Ok(()),
         Err(error) => Err(ProbeError::Io(error)),
-    }
-}
-
-struct Head {
-    len: usize,
-    status: u16,
-    framing: Framing,
-}
-
-impl Head {
-    fn parse(input: &[u8]) -> Result<Option<Self>, ProbeError> {
-        let mut fields = [httparse::EMPTY_HEADER; HEADERS];
-        let mut response = httparse::Response::new(&mut fields);
-        let parsed = response.parse(input).map_err(|_| ProbeError::Malformed("its head"))?;
-        let httparse::Status::Complete(len) = parsed else { return Ok(None) };
-        let status = response.code.unwrap_or_default();
-        let field = |name: &str| {
-            response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))
-        };
-        let framing = if status < 200 || matches!(status, 204 | 304) {
-            Framing::none()
-        } else if let Some(coding) = field("transfer-encoding") {
-            if !coding.value.eq_ignore_ascii_case(b"chunked") {
-                return Err(ProbeError::Malformed("its transfer coding is not known"));
-            }
-            Framing::chunked()
-        } else if let Some(length) = field("content-length") {
-            let length = std::str::from_utf8(length.value).ok().and_then(|text| text.parse().ok());
-            Framing::length(length.ok_or(ProbeError::Malformed("its content length"))?)
-        } else {
-            Framing::until_close()
-        };
-        Ok(Some(Self { len, status, framing }))
     }
 }
 
@@ -304,7 +273,7 @@ mod tests {
         let chunk = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n";
         assert!(fails(chunk).await.contains("chunk size"));
         let coding = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
-        assert!(fails(coding).await.contains("transfer coding"));
+        assert!(fails(coding).await.contains("Transfer-Encoding"));
     }
 
     #[tokio::test]

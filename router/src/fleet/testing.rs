@@ -48,7 +48,7 @@ pub(crate) fn only_variant(fleet: &Fleet) -> Arc<Variant> {
 /// Takes an instance out as failed health checks do.
 pub(crate) fn down(instance: &Instance) {
     for _ in 0..3 {
-        instance.note_check(super::health_state::Check::Bad, "status 500");
+        instance.note_check(super::health::Check::Bad, "status 500");
     }
     assert!(!instance.available());
 }
@@ -56,15 +56,20 @@ pub(crate) fn down(instance: &Instance) {
 /// Brings an instance back as good health checks do.
 pub(crate) fn up(instance: &Instance) {
     for _ in 0..2 {
-        instance.note_check(super::health_state::Check::Good, "");
+        instance.note_check(super::health::Check::Good, "");
     }
     assert!(instance.available());
 }
 
 /// Makes an instance change its health by checks, back and forth.
 pub(crate) fn flip(instance: &Instance) {
-    use super::health_state::Check;
+    use super::health::Check;
     for check in [Check::Bad, Check::Bad, Check::Bad, Check::Good, Check::Good] {
         instance.note_check(check, "status 500");
     }
+}
+
+/// Request number `n` of as many clients and prompts.
+pub(crate) fn blame(n: u32) -> super::Blame {
+    super::Blame { prefix: Some(n.into()), client: std::net::Ipv4Addr::from(n).into() }
 }

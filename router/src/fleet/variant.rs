@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use super::Instance;
+use super::{Instance, health::Peers};
 use crate::{config::Strategy, engine::Kinds, metrics::EndpointMetrics};
 
 /// A variant's routing configuration.
@@ -33,6 +33,8 @@ pub struct Variant {
     pub answers: Arc<Kinds>,
     /// Which of them are draining by this variant's configuration.
     pub(super) drains: Vec<bool>,
+    /// Who they are to each other.
+    pub(super) peers: Arc<Peers>,
 }
 
 impl Variant {

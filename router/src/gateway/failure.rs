@@ -1,12 +1,12 @@
 //! What can go wrong with an exchange, and what the client is told.
 
-use std::io;
+use std::{io, time::SystemTime};
 
 use crate::{
     config::Config,
     engine::CopyError,
-    fleet::{FailureKind, Instance},
-    http::{Failure, Reject},
+    fleet::{Blame, FailureKind, Instance, Verdict, health::retry_after},
+    http::{Failure, Reject, ResponseHead},
     metrics::Outcome,
     routing::NoInstance,
 };
@@ -51,6 +51,7 @@ pub(super) enum Broken {
 pub(super) fn before_response(
     instance: &Instance,
     broken: Broken,
+    blame: Blame,
     config: &Config,
 ) -> (Outcome, Stop) {
     let reply = |status, reason, message: String| {
@@ -69,7 +70,7 @@ pub(super) fn before_response(
         Broken::TooLarge => (Outcome::BadRequest, Stop::Reply(too_large(config))),
         Broken::ClientStalled => (Outcome::TimeoutIdle, Stop::Reply(stalled())),
         Broken::Upstream(error) => {
-            instance.note_failure(FailureKind::Reset);
+            instance.note_failure(FailureKind::Reset, blame);
             tracing::warn!(instance = %instance.url, %error, "closed before answering");
             (
                 Outcome::ConnectError,
@@ -83,7 +84,7 @@ pub(super) fn before_response(
             )
         }
         Broken::BadResponse(why) => {
-            instance.note_failure(FailureKind::Protocol);
+            instance.note_failure(FailureKind::Protocol, blame);
             tracing::warn!(instance = %instance.url, %why, "bad response");
             (
                 Outcome::BadResponse,
@@ -95,7 +96,7 @@ pub(super) fn before_response(
             )
         }
         Broken::FirstByteTimeout | Broken::StreamTimeout => {
-            instance.note_failure(FailureKind::Timeout);
+            instance.note_failure(FailureKind::Timeout, blame);
             tracing::warn!(instance = %instance.url, "no response in time");
             (
                 Outcome::TimeoutFirstByte,
@@ -114,7 +115,7 @@ pub(super) fn before_response(
 }
 
 /// What a failure after the response's head was.
-pub(super) fn after_response(instance: &Instance, broken: Broken) -> Outcome {
+pub(super) fn after_response(instance: &Instance, broken: Broken, blame: Blame) -> Outcome {
     match broken {
         Broken::ClientGone => Outcome::ClientGone,
         Broken::BadRequest(_) | Broken::TooLarge => Outcome::BadRequest,
@@ -123,12 +124,12 @@ pub(super) fn after_response(instance: &Instance, broken: Broken) -> Outcome {
             Outcome::TimeoutIdle
         }
         Broken::Upstream(error) => {
-            instance.note_failure(FailureKind::Reset);
+            instance.note_failure(FailureKind::Reset, blame);
             tracing::warn!(instance = %instance.url, %error, "broke off inside its response");
             Outcome::UpstreamAborted
         }
         Broken::BadResponse(why) => {
-            instance.note_failure(FailureKind::Protocol);
+            instance.note_failure(FailureKind::Protocol, blame);
             tracing::warn!(instance = %instance.url, %why, "bad response");
             Outcome::BadResponse
         }
@@ -137,10 +138,42 @@ pub(super) fn after_response(instance: &Instance, broken: Broken) -> Outcome {
 
 /// Passive health: only the instance's own errors count, never the client's. A good status is no
 /// success yet: the response may still break off.
-pub(super) fn note_status(instance: &Instance, status: u16) {
-    if let Some(kind) = FailureKind::of_status(status) {
-        instance.note_failure(kind);
+pub(super) fn note_response(
+    instance: &Instance,
+    response: &ResponseHead,
+    head: &[u8],
+    blame: Blame,
+) {
+    match Verdict::of_status(response.status) {
+        Verdict::Well | Verdict::Neither => {}
+        Verdict::Failed => instance.note_failure(FailureKind::Status, blame),
+        Verdict::Overloaded => {
+            let asked = response.header(head, "retry-after");
+            let asked = asked.and_then(|value| retry_after(value, SystemTime::now()));
+            instance.note_overload(asked);
+        }
     }
+}
+
+/// When a client may try again that met no instance, in seconds: about as long as health checks take
+/// to find one that is back.
+const RETRY_AFTER: u32 = 5;
+
+/// The answer when none of the instances that were tried could be reached; `all` says that there was
+/// no other.
+pub(super) fn unreachable(tried: usize, all: bool) -> Failure {
+    let message = match (all, tried) {
+        (true, 1) => {
+            "The only inference server that this request could go to cannot be reached.".into()
+        }
+        (true, _) => format!(
+            "None of the inference servers can be reached: all {tried} that this request could go \
+             to were tried."
+        ),
+        (false, _) => format!("{tried} inference servers were tried, and none can be reached."),
+    };
+    let reason = NoInstance::Exhausted.as_str();
+    Failure { status: 503, reason, message: message.into(), retry_after: Some(RETRY_AFTER) }
 }
 
 /// The answer when no instance can be chosen.
@@ -149,10 +182,10 @@ pub(super) fn no_instance(none: NoInstance) -> Failure {
         NoInstance::None => (
             "No inference server is able to serve at the moment: none is configured, or all are \
              draining or unresolved.",
-            Some(5),
+            Some(RETRY_AFTER),
         ),
         NoInstance::Exhausted => {
-            ("Every inference server that could serve failed to answer.", None)
+            ("Every inference server that could serve failed to answer.", Some(RETRY_AFTER))
         }
         NoInstance::AtLimit => (
             "Every inference server has as many requests as it may take (`max_in_flight`); try \

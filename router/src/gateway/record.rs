@@ -37,8 +37,8 @@ pub(super) struct Record<'f> {
     /// Time the gateway added before the request went on.
     pub(super) added: Duration,
     finished: bool,
-    /// Why the last instance tried could not be reached.
-    pub(super) last_failure: Option<(Failure, Outcome)>,
+    /// How the last instance tried could not be reached, and what it would be answered with.
+    pub(super) unreachable: Option<(Outcome, Option<Failure>)>,
 }
 
 impl Record<'_> {
@@ -61,14 +61,14 @@ impl Record<'_> {
             kernel_engine: None,
             added: Duration::ZERO,
             finished: false,
-            last_failure: None,
+            unreachable: None,
         }
     }
 
     /// An instance was chosen. One chosen before could not be reached.
     pub(super) fn chosen(&mut self, choice: &Choice) {
         let instance = choice.ticket.instance();
-        if let (Some(before), Some((_, outcome))) = (&self.instance, &self.last_failure) {
+        if let (Some(before), Some((outcome, _))) = (&self.instance, &self.unreachable) {
             before.metrics.ended(*outcome, self.started.elapsed());
         }
         instance.metrics.chosen(choice.reason.as_str());

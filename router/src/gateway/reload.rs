@@ -371,7 +371,8 @@ mod tests {
         let mut reloader = setup.reloader();
         assert!(reloader.reload(false).await.expect("valid").is_none(), "it says what is");
         let one = Arc::clone(setup.fleet.load().instances().next().expect("two").2);
-        one.note_failure(FailureKind::Connect);
+        let blame = fleet::Blame { prefix: None, client: [127, 0, 0, 1].into() };
+        one.note_failure(FailureKind::Connect, blame);
 
         setup.write(&file(&[1, 3], "access_log = true\nthreads = 5"));
         let reloaded = reloader.reload(false).await.expect("valid").expect("changed");

@@ -88,7 +88,7 @@ pub fn json(out: &mut Vec<u8>, status: u16, body: &[u8], reply: &Reply<'_>) {
 
 fn start(out: &mut Vec<u8>, status: u16, reply: &Reply<'_>) {
     let _ = write!(out, "HTTP/1.1 {status} {}\r\nDate: ", phrase(status));
-    let _ = write!(out, "{}\r\n", ImfDate(SystemTime::now()));
+    let _ = write!(out, "{}\r\n", date());
     rewrite::connection(out, Version::Http11, reply.keep_alive);
     for (name, value) in reply.fields {
         rewrite::field(out, name.as_bytes(), value);
@@ -166,37 +166,10 @@ fn phrase(status: u16) -> &'static str {
     }
 }
 
-/// A time as HTTP writes it (RFC 9110 section 5.6.7).
-struct ImfDate(SystemTime);
-
-impl std::fmt::Display for ImfDate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-        const MONTHS: [&str; 12] =
-            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        let seconds = self.0.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // Years are counted from March, so that the leap day is a year's last; 146,097 days are 400
-        // years, 719,468 days lie between 0000-03-01 and 1970-01-01.
-        let since = days + 719_468;
-        let (era, day_of_era) = (since / 146_097, since % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let from_march = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-        let month = (from_march + 2) % 12;
-        let year = era * 400 + year_of_era + u64::from(from_march >= 10);
-        write!(
-            f,
-            "{}, {day:02} {} {year:04} {:02}:{:02}:{:02} GMT",
-            DAYS[(days % 7) as usize],
-            MONTHS[month as usize],
-            second / 3600,
-            second / 60 % 60,
-            second % 60,
-        )
-    }
+/// The time of day, as HTTP writes it (RFC 9110 section 5.6.7).
+fn date() -> httpdate::HttpDate {
+    // A clock that is wrong by half a century is no reason to fail.
+    SystemTime::now().max(SystemTime::UNIX_EPOCH).into()
 }
 
 #[cfg(test)]

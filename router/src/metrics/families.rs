@@ -78,7 +78,8 @@ impl Families {
                 "atalho_requests_total",
                 "Requests assigned to an instance, by why it was chosen: home (first in the \
                  ranking of the request's prefix), overflow (home was at its concurrency \
-                 threshold), saturated (every instance was, so the least loaded one), failover \
+                 threshold, or had said that it is overloaded), saturated (every instance was at \
+                 its threshold, so the least loaded one), failover \
                  (home was unavailable or just failed), last_resort (no instance was well, so any), \
                  least_outstanding and random (the strategies without a prefix), single (fewer \
                  than two instances could serve). A request that is sent again elsewhere counts at \
@@ -116,8 +117,8 @@ impl Families {
             ),
             available: of.gauges(
                 "atalho_instance_available",
-                "1 while requests may be sent to the instance, 0 while it is unhealthy or \
-                 draining.",
+                "1 while requests may be sent to the instance, 0 while it is down, ejected, \
+                 unresolved or draining.",
                 &INSTANCE,
             ),
             draining: of.gauges(

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     config::Strategy,
-    fleet::{Instance, InstanceId, Variant},
+    fleet::{Instance, InstanceId, Status, Variant},
 };
 
 /// Why an instance was chosen.
@@ -16,7 +16,8 @@ use crate::{
 pub enum Reason {
     /// It is the key's home.
     Home,
-    /// The home has as many requests in flight as the threshold allows; this one is less busy.
+    /// The home has as many requests in flight as the threshold allows, or says that it is
+    /// overloaded; this one is less busy.
     Overflow,
     /// All instances are at the threshold; this one is the least loaded.
     Saturated,
@@ -78,8 +79,7 @@ impl NoInstance {
     /// The status to answer with.
     pub const fn status(self) -> u16 {
         match self {
-            Self::None => 503,
-            Self::Exhausted => 502,
+            Self::None | Self::Exhausted => 503,
             Self::AtLimit => 429,
         }
     }
@@ -118,25 +118,39 @@ pub fn choose(
     exclude: &[InstanceId],
     rng: &mut fastrand::Rng,
 ) -> Result<Choice, NoInstance> {
-    let well = CandidateSet { variant, exclude, last_resort: false };
-    match well.choose(key, rng) {
+    let among = |tier| CandidateSet { variant, exclude, tier };
+    match among(Tier::Preferred).choose(key, rng) {
+        // None, or none with room, that has not said that it is overloaded.
+        Err(_) => {}
+        chosen => return chosen,
+    }
+    match among(Tier::Able).choose(key, rng) {
         // What is known about the instances cannot help to choose among them, and may be wrong: a
         // health page that answers slowly must not stop a fleet that serves.
         Err(NoInstance::None) => {
-            let any = CandidateSet { last_resort: true, ..well };
-            let choice = any.choose(key, rng)?;
+            let choice = among(Tier::LastResort).choose(key, rng)?;
             Ok(Choice { reason: Reason::LastResort, ..choice })
         }
         chosen => chosen,
     }
 }
 
+/// Which instances do for a request. The next tier is asked when the one before it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tier {
+    /// Those that nothing speaks against.
+    Preferred,
+    /// Those that can serve, also if they would rather have fewer requests.
+    Able,
+    /// Those that have an address: no instance is well, and those that are not have to do.
+    LastResort,
+}
+
 /// The instances that a choice is made among.
 struct CandidateSet<'a> {
     variant: &'a Variant,
     exclude: &'a [InstanceId],
-    /// Whether no instance is well, and those that are not have to do.
-    last_resort: bool,
+    tier: Tier,
 }
 
 impl<'a> CandidateSet<'a> {
@@ -163,7 +177,7 @@ impl<'a> CandidateSet<'a> {
     /// Whether an instance stays is for the newest configuration to say. But when it leaves this
     /// request, which began under an older one, with no instance at all, then the older one holds.
     fn staying(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
-        let any = self.last_resort;
+        let any = self.tier == Tier::LastResort;
         self.variant
             .members()
             .filter(move |(instance, drains)| !drains && (any || !instance.is_draining()))
@@ -171,20 +185,24 @@ impl<'a> CandidateSet<'a> {
     }
 
     /// Whether one that stays can serve.
-    fn able(&self, instance: &Instance) -> bool {
-        let status = instance.status();
-        status.available() || self.last_resort && !status.unresolved()
+    fn able(&self, status: Status) -> bool {
+        status.available() || self.tier == Tier::LastResort && !status.unresolved()
+    }
+
+    /// Whether one that stays is of the tier.
+    fn fits(&self, status: Status) -> bool {
+        self.able(status) && (self.tier != Tier::Preferred || status.preferred())
     }
 
     fn candidates(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
         self.staying()
-            .filter(|instance| self.able(instance) && !self.exclude.contains(&instance.id))
+            .filter(|instance| self.fits(instance.status()) && !self.exclude.contains(&instance.id))
     }
 
     /// Why there is none to choose, with no candidate at hand.
     fn none(&self) -> NoInstance {
-        let tried = |i: &Arc<Instance>| self.able(i) && self.exclude.contains(&i.id);
-        if self.last_resort && self.staying().any(tried) {
+        let tried = |i: &Arc<Instance>| self.able(i.status()) && self.exclude.contains(&i.id);
+        if self.tier == Tier::LastResort && self.staying().any(tried) {
             NoInstance::Exhausted
         } else {
             NoInstance::None
@@ -205,24 +223,24 @@ impl<'a> CandidateSet<'a> {
         // An instance that is down for a while stays the home of its keys: they come back to it. One
         // that leaves does not.
         let mut home: Option<(Distance, &Arc<Instance>)> = None;
-        let mut first: Option<(Distance, &Arc<Instance>)> = None;
-        let nearer = |than: &Option<(Distance, _)>, distance: &Distance| {
-            than.as_ref().is_none_or(|(best, _)| distance.nearer_than(best))
-        };
+        let mut first: Option<(Distance, &Arc<Instance>, Status)> = None;
         let mut able = 0;
         for instance in self.staying() {
             let distance = Distance::new(key, instance);
-            if nearer(&home, &distance) {
+            if home.as_ref().is_none_or(|(best, _)| distance.nearer_than(best)) {
                 home = Some((distance, instance));
             }
-            if self.able(instance) {
+            let status = instance.status();
+            if self.able(status) {
                 able += 1;
-                if nearer(&first, &distance) && !self.exclude.contains(&instance.id) {
-                    first = Some((distance, instance));
+                if first.as_ref().is_none_or(|(best, ..)| distance.nearer_than(best))
+                    && !self.exclude.contains(&instance.id)
+                {
+                    first = Some((distance, instance, status));
                 }
             }
         }
-        let (Some((_, home)), Some((_, first))) = (home, first) else {
+        let (Some((_, home)), Some((_, first, status))) = (home, first) else {
             return Err(self.none());
         };
         if able < 2 {
@@ -232,7 +250,10 @@ impl<'a> CandidateSet<'a> {
         let by_rank = |instance: &Arc<Instance>| {
             if instance.id == home.id { Reason::Home } else { Reason::Failover }
         };
-        if first.counter().increment_below(threshold.min(self.limit())).is_some() {
+        // An instance that is overloaded is as good as at the threshold.
+        if self.fits(status)
+            && first.counter().increment_below(threshold.min(self.limit())).is_some()
+        {
             return Ok(choice(first, by_rank(first), Some(home.id)));
         }
         let (instance, over) = self.take_least(threshold, &mut Tie::ByRank(key))?;

@@ -63,8 +63,9 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         default: Some("5"),
         live: true,
         about: "Requests in a row that failed by the instance's fault (no connection, a reset, a \
-                5xx answer) and eject it for a while. A client's own mistake (4xx) never counts. \
-                0 turns ejection off.",
+                5xx answer) and eject it for a while. Neither a client's own mistake (4xx), nor \
+                501, nor overload (429, 503, 529) counts, and what fails again and again for the \
+                same prompt, or for one client of several, counts once. 0 turns ejection off.",
     },
     Setting {
         path: "health.eject_for",
@@ -80,6 +81,30 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         default: Some(r#""60s""#),
         live: true,
         about: "Longest ejection. At least `health.eject_for`.",
+    },
+    Setting {
+        path: "health.max_ejection_percent",
+        kind: Kind::Integer { min: 0, max: 100, unit: "%" },
+        default: Some("50"),
+        live: true,
+        about: "Share of a variant's reachable instances that failed requests may eject at the \
+                same time, rounded down: of one instance, and of none, never any. Health checks \
+                are not bound by it.",
+    },
+    Setting {
+        path: "health.overload_for",
+        kind: Kind::Duration { min: ms(10), max: secs(600), zero: Some("never") },
+        default: Some(r#""1s""#),
+        live: true,
+        about: "How long an instance that answered 429, 503 or 529 gets only requests that no \
+                other instance can take. A `Retry-After` of its answer makes that longer.",
+    },
+    Setting {
+        path: "health.overload_max",
+        kind: Kind::Duration { min: ms(10), max: secs(3600), zero: None },
+        default: Some(r#""10s""#),
+        live: true,
+        about: "The longest that a `Retry-After` makes it. At least `health.overload_for`.",
     },
     Setting {
         path: "health.resolve",
@@ -112,6 +137,12 @@ pub struct Health {
     pub eject_for: Duration,
     /// Longest ejection.
     pub eject_max: Duration,
+    /// Share of a variant's reachable instances that may be ejected, in percent.
+    pub max_ejection_percent: u32,
+    /// How long an overloaded instance is spared; zero for never.
+    pub overload_for: Duration,
+    /// The longest that it is, whatever it asks for.
+    pub overload_max: Duration,
     /// Between two look-ups of an instance's host name.
     pub resolve: Duration,
 }
@@ -127,6 +158,9 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Health {
         eject_after: s.integer("eject_after"),
         eject_for: s.duration("eject_for"),
         eject_max: s.duration("eject_max"),
+        max_ejection_percent: s.integer("max_ejection_percent"),
+        overload_for: s.duration("overload_for"),
+        overload_max: s.duration("overload_max"),
         resolve: s.duration("resolve"),
     };
     if health.timeout > health.interval {
@@ -136,6 +170,11 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Health {
     if health.eject_max < health.eject_for {
         let text = duration_text(health.eject_for);
         s.issue("eject_max", format!("is shorter than health.eject_for ({text}): make it longer"));
+    }
+    if health.overload_max < health.overload_for {
+        let text = duration_text(health.overload_for);
+        let message = format!("is shorter than health.overload_for ({text}): make it longer");
+        s.issue("overload_max", message);
     }
     health
 }

@@ -14,7 +14,7 @@ pub(super) use self::{
 use super::{failure::after_response, forward::Forwarded, scope::Scope};
 use crate::{
     engine::Copier,
-    fleet::FailureKind,
+    fleet::Verdict,
     http::{self, RequestHead, Version, ids::REQUEST_ID, rewrite::Downstream},
     metrics::{Direction, Outcome},
     prefix::Api,
@@ -27,7 +27,7 @@ pub(super) async fn relay(
     request: &RequestHead,
     forwarded: Forwarded<'_>,
 ) -> Next {
-    let Forwarded { plan, choice, mut relay, response, head, read_ahead } = forwarded;
+    let Forwarded { plan, choice, mut relay, response, head, read_ahead, blame } = forwarded;
     let (worker, config) = (scope.worker, scope.config());
     let arrived = Instant::now();
     let chunked = !response.framing.is_length()
@@ -79,8 +79,8 @@ pub(super) async fn relay(
     match result {
         Ok(()) => {
             record.outcome = Some(Outcome::Ok);
-            if FailureKind::of_status(response.status).is_none() {
-                instance.note_success();
+            if Verdict::of_status(response.status) == Verdict::Well {
+                instance.note_success(blame.client);
             }
             let reusable = response.keep_alive
                 && complete
@@ -90,7 +90,7 @@ pub(super) async fn relay(
             if keep_alive { Next::KeepAlive } else { Next::Close }
         }
         Err(failed) => {
-            let outcome = after_response(&instance, failed);
+            let outcome = after_response(&instance, failed, blame);
             record.outcome = Some(outcome);
             if outcome == Outcome::ClientGone || delimited { Next::Drop } else { Next::Reset }
         }

@@ -17,7 +17,7 @@ use crate::gateway::{
 };
 use crate::{
     engine::{Conn, Copier, Expect, Policy},
-    fleet::Instance,
+    fleet::{Blame, Instance},
     http::{self, Failure, Method, ResponseHead, Version, rewrite},
     metrics::{Direction, Outcome},
     routing::Choice,
@@ -38,6 +38,7 @@ pub(super) async fn attempt<'f>(
     request: &Request,
     plan: &mut Plan<'f>,
     choice: Choice,
+    blame: Blame,
 ) -> Result<Begun<'f>, Failed> {
     let config = scope.config();
     let instance = choice.ticket.instance().clone();
@@ -60,7 +61,7 @@ pub(super) async fn attempt<'f>(
                 instance.metrics.responded(response.status, sent.elapsed());
                 scope.record.responded(&response);
                 relay.sending.copier.forget();
-                failure::note_status(&instance, response.status);
+                failure::note_response(&instance, &response, &head, blame);
                 return Ok(Begun { choice, relay, response, head });
             }
             Err(Broken::Upstream(error)) => {
@@ -75,14 +76,21 @@ pub(super) async fn attempt<'f>(
                     Resend::Elsewhere => {
                         take_back(plan, &relay.sending.copier);
                         tracing::warn!(instance = %instance.url, %error, "closed without reading");
-                        return Err(Failed::Unreachable(untouched(), Outcome::ConnectError));
+                        return Err(Failed::Unreachable(Outcome::ConnectError, Some(untouched())));
                     }
                     Resend::Never => {
-                        return Err(stop(scope, plan, &relay, &instance, Broken::Upstream(error)));
+                        return Err(stop(
+                            scope,
+                            plan,
+                            &relay,
+                            &instance,
+                            Broken::Upstream(error),
+                            blame,
+                        ));
                     }
                 }
             }
-            Err(broken) => return Err(stop(scope, plan, &relay, &instance, broken)),
+            Err(broken) => return Err(stop(scope, plan, &relay, &instance, broken, blame)),
         }
     }
 }
@@ -102,13 +110,14 @@ fn stop(
     relay: &Relay<'_>,
     instance: &Instance,
     broken: Broken,
+    blame: Blame,
 ) -> Failed {
     let sent = &relay.sending.copier;
     scope.worker.metrics.userspace.carried(Direction::Request, sent.bytes());
     scope.record.request_bytes = sent.bytes() + relay.kernel_request_bytes + plan.body.len() as u64;
     // With the whole request read, the client's connection is in order.
     scope.body_read |= sent.source_done();
-    let (outcome, stop) = failure::before_response(instance, broken, scope.config());
+    let (outcome, stop) = failure::before_response(instance, broken, blame, scope.config());
     scope.record.outcome = Some(outcome);
     Failed::Stop(stop)
 }

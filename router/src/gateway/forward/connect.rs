@@ -11,8 +11,9 @@ use crate::{
 
 /// Why an attempt at one instance came to nothing.
 pub(super) enum Failed {
-    /// Nothing was sent: another instance may be tried.
-    Unreachable(Failure, Outcome),
+    /// Nothing was executed: another instance may be tried. If there is none, this is the answer, or one
+    /// that says that none can be reached.
+    Unreachable(Outcome, Option<Failure>),
     /// The exchange is over.
     Stop(Stop),
 }
@@ -43,16 +44,11 @@ pub(super) async fn connect(
         }
         Err(error) => {
             tracing::warn!(instance = %instance.url, %error, "cannot connect");
-            let timed_out = error.kind() == std::io::ErrorKind::TimedOut;
-            let (status, reason, outcome) = match timed_out {
-                true => (504, "connect_timeout", Outcome::TimeoutConnect),
-                false => (502, "connect_failed", Outcome::ConnectError),
+            let outcome = match error.kind() {
+                std::io::ErrorKind::TimedOut => Outcome::TimeoutConnect,
+                _ => Outcome::ConnectError,
             };
-            let message = "The inference server chosen for this request could not be reached. \
-                           The gateway's log names it."
-                .into();
-            let failure = Failure { status, reason, message, retry_after: None };
-            Err(Failed::Unreachable(failure, outcome))
+            Err(Failed::Unreachable(outcome, None))
         }
     }
 }

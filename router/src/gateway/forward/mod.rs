@@ -4,7 +4,7 @@ mod attempt;
 mod connect;
 mod resend;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
@@ -17,9 +17,9 @@ use super::{
     scope::Scope,
 };
 use crate::{
-    fleet::{FailureKind, InstanceId},
+    fleet::{Blame, FailureKind, Instance, InstanceId},
     http::ResponseHead,
-    routing::{self, Choice},
+    routing::{self, Choice, NoInstance},
 };
 
 /// Instances tried at most for one request, the first included.
@@ -35,6 +35,8 @@ pub(super) struct Forwarded<'f> {
     pub(super) head: Bytes,
     /// Bytes of the request's body that were read for the decision, and are the instance's now.
     pub(super) read_ahead: u64,
+    /// Whose request it is, for what its end says of the instance.
+    pub(super) blame: Blame,
 }
 
 /// Chooses instances until one answers.
@@ -44,21 +46,25 @@ pub(super) async fn forward<'f>(
     mut plan: Plan<'f>,
 ) -> Result<Forwarded<'f>, Stop> {
     let mut tried: Vec<InstanceId> = Vec::new();
+    let blame = Blame { prefix: plan.key.map(|key| key.0), client: request.identity.client };
     loop {
         let began = Instant::now();
         let choice =
             routing::choose(plan.variant, plan.key, &tried, &mut scope.worker.rng.borrow_mut());
         let choice = match choice {
             Ok(choice) => choice,
-            // Of the instances that were tried, the last one's failure tells most.
             Err(none) => {
-                return Err(Stop::Reply(match scope.record.last_failure.take() {
-                    Some((failure, outcome)) => {
+                let failure = match scope.record.unreachable.take() {
+                    Some((outcome, own)) => {
                         scope.record.outcome = Some(outcome);
-                        failure
+                        own.filter(|_| none == NoInstance::Exhausted)
                     }
-                    None => failure::no_instance(none),
-                }));
+                    None => None,
+                };
+                return Err(Stop::Reply(failure.unwrap_or_else(|| match none {
+                    NoInstance::Exhausted => failure::unreachable(tried.len(), true),
+                    none => failure::no_instance(none),
+                })));
             }
         };
         if tried.is_empty() {
@@ -67,22 +73,25 @@ pub(super) async fn forward<'f>(
         }
         scope.record.chosen(&choice);
         let instance = choice.ticket.instance().clone();
-        match attempt::attempt(scope, request, &mut plan, choice).await {
+        match attempt::attempt(scope, request, &mut plan, choice, blame).await {
             Ok(Begun { choice, relay, response, head }) => {
                 // Nothing is sent again from here on: what the request holds in memory can go.
                 request.release();
                 let read_ahead = std::mem::take(&mut plan.body).len() as u64;
-                return Ok(Forwarded { plan, choice, relay, response, head, read_ahead });
+                return Ok(Forwarded { plan, choice, relay, response, head, read_ahead, blame });
             }
             Err(Failed::Stop(stop)) => return Err(stop),
-            Err(Failed::Unreachable(failure, outcome)) => {
-                instance.note_failure(FailureKind::Connect);
+            Err(Failed::Unreachable(outcome, own)) => {
+                instance.note_failure(FailureKind::Connect, blame);
                 tried.push(instance.id);
                 if tried.len() >= MAX_TRIES {
                     scope.record.outcome = Some(outcome);
+                    let left = |i: &Arc<Instance>| !tried.contains(&i.id) && !i.is_draining();
+                    let all = !plan.variant.instances.iter().any(left);
+                    let failure = own.unwrap_or_else(|| failure::unreachable(tried.len(), all));
                     return Err(Stop::Reply(failure));
                 }
-                scope.record.last_failure = Some((failure, outcome));
+                scope.record.unreachable = Some((outcome, own));
                 instance.metrics.pool.retried_connect.inc();
             }
         }

@@ -1,6 +1,7 @@
 //! Properties of the choice, over whole fleets.
 
 mod failover;
+mod overload;
 mod shares;
 mod storms;
 mod strategies;
@@ -18,7 +19,7 @@ use super::*;
 use crate::config::Strategy;
 use crate::fleet::{
     Counters, FailureKind, Fleet, InstanceId, Variant,
-    testing::{config, down, fleet, only_variant, variant},
+    testing::{blame, config, down, fleet, only_variant, variant},
 };
 
 const KEYS: u64 = 10_000;

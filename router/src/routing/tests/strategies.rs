@@ -41,7 +41,7 @@ fn an_instance_that_fails_fast_does_not_win_least_outstanding() {
         let choice = choose(&variant, None, &[], &mut rng).expect("instances");
         if choice.ticket.instance().id == bad.id {
             failed += 1;
-            bad.note_failure(FailureKind::Status);
+            bad.note_failure(FailureKind::Status, blame(failed));
         } else {
             held.push(choice);
         }

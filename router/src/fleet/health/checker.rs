@@ -8,9 +8,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
+use super::{Change, Check};
+use crate::fleet::{
     Fleet, Instance, InstanceId,
-    health_state::{Change, Check},
     probe::{self, Get, ProbeError},
     resolve::resolve,
 };
@@ -124,6 +124,7 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
         // The name's look-up is what has to succeed first.
         Err(ProbeError::Unresolved) => return,
         Err(error) if error.unreachable() => (Check::Unreachable, error.to_string()),
+        Err(error @ ProbeError::Timeout(_)) => (Check::Slow, error.to_string()),
         Err(error) => (Check::Bad, error.to_string()),
         Ok(answer) if answer.status >= 500 => (Check::Bad, format!("status {}", answer.status)),
         Ok(_) => (Check::Good, String::new()),
