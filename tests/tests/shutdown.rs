@@ -1,6 +1,9 @@
 //! How the gateway ends, and what it leaves behind.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use tests::{
     End, Engine, Peer, Setup, Upstream,
@@ -156,18 +159,41 @@ fn requests_on_open_connections_are_answered_while_draining() {
     assert!(gateway.wait().success());
 }
 
-#[test]
-fn an_address_in_use_is_explained() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+/// Starts a gateway where it cannot listen; what it says.
+fn refused_at(address: &str) -> String {
     let output = tests::gateway::atalho(None)
-        .args(["serve", "--listen", &address, "--backend", "http://127.0.0.1:1"])
+        .args(["serve", "--listen", address, "--backend", "http://127.0.0.1:1"])
         .args(["--admin", "127.0.0.1:0", "--engine", "userspace"])
         .output()
         .unwrap();
-    assert!(!output.status.success());
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains(&address), "{text}");
+    assert!(!output.status.success(), "it shares {address}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A port of another program's is never shared in silence, whatever the program allows.
+#[test]
+fn an_address_in_use_is_explained() {
+    for (reuse_port, reuse_address) in [(false, false), (true, false), (false, true), (true, true)]
+    {
+        for host in ["127.0.0.1", "0.0.0.0"] {
+            let taken = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let taken = taken.unwrap();
+            taken.set_reuse_port(reuse_port).unwrap();
+            taken.set_reuse_address(reuse_address).unwrap();
+            taken.bind(&format!("{host}:0").parse::<SocketAddr>().unwrap().into()).unwrap();
+            taken.listen(8).unwrap();
+            let port = taken.local_addr().unwrap().as_socket().unwrap().port();
+            let address = format!("127.0.0.1:{port}");
+            let text = refused_at(&address);
+            assert!(text.contains(&address) && text.contains("another program"), "{text}");
+        }
+    }
+    // Another gateway's listeners allow sharing to those of its own threads.
+    let upstream = Upstream::ok();
+    let gateway = Setup::single(Engine::Userspace, &upstream).start();
+    let text = refused_at(&gateway.address().to_string());
+    assert!(text.contains("another program"), "{text}");
+    assert_eq!(gateway.ask(chat("x")).status(), 200);
 }
 
 #[test]

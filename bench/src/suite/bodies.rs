@@ -15,11 +15,13 @@ pub enum Shape {
     Code,
     /// An agent at work: tools, tool calls and their output besides.
     Agent,
+    /// A picture, and a question about it.
+    Picture,
 }
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Long, Self::Short, Self::Code, Self::Agent];
+    pub const ALL: [Self; 5] = [Self::Long, Self::Short, Self::Code, Self::Agent, Self::Picture];
 
     /// What it is called in tables.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Shape {
             Self::Short => "short messages",
             Self::Code => "prose and code",
             Self::Agent => "agent",
+            Self::Picture => "picture",
         }
     }
 
@@ -38,6 +41,7 @@ impl Shape {
             Self::Short => chat(1, bytes),
             Self::Code => request(false, bytes),
             Self::Agent => request(true, bytes),
+            Self::Picture => picture(bytes),
         }
     }
 }
@@ -65,6 +69,23 @@ fn chat(turns: usize, bytes: usize) -> Vec<u8> {
     body += &format!(r#",{{"role":"user","content":"{}"}}"#, "x".repeat(filler));
     body += TAIL;
     body.into_bytes()
+}
+
+/// A question about a picture that is in the request, in base64.
+fn picture(bytes: usize) -> Vec<u8> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut rng = fastrand::Rng::with_seed(7);
+    let data: String =
+        (0..bytes - 300).map(|_| char::from(ALPHABET[rng.usize(..ALPHABET.len())])).collect();
+    let content = json!([
+        { "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{data}") } },
+        { "type": "text", "text": "What is in this picture?" },
+    ]);
+    let messages = json!([
+        { "role": "system", "content": "You are helpful." },
+        { "role": "user", "content": content },
+    ]);
+    json!({ "messages": messages, "model": "m" }).to_string().into_bytes()
 }
 
 const PROSE: &str = "The quick assistant reads the whole question before it answers, and says what it \

@@ -71,6 +71,7 @@ pub fn key(parts: &KeyParts<'_>) -> PrefixKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{api::Api, prefix::Scanner};
 
     const PARTS: KeyParts<'static> = KeyParts {
         endpoint: "chat",
@@ -90,6 +91,60 @@ mod tests {
             key(&KeyParts { prefix: &long, ..PARTS }),
             PrefixKey(17_608_661_434_226_385_259)
         );
+    }
+
+    /// The key of a body, sent to endpoint `chat` and its variant `main`.
+    fn key_of(api: Api, tenant: Option<&str>, prefix_length: usize, body: &str) -> PrefixKey {
+        let tenant = tenant.map(str::as_bytes);
+        let mut scanner = Scanner::new(api, prefix_length);
+        scanner.feed(body.as_bytes());
+        key(&KeyParts::of("chat", "main", tenant, None, &scanner.finish()))
+    }
+
+    /// A key that changes sends every conversation to another instance. Computed with another
+    /// implementation of xxh3, from the prefix written out by hand.
+    #[test]
+    fn keys_of_whole_bodies_stay_as_they_are() {
+        type Case = (Api, Option<&'static str>, usize, &'static str, u64);
+        let cases: [Case; 6] = [
+            (
+                Api::ChatCompletions,
+                None,
+                4096,
+                r#"{"model":"m","messages":[{"role":"system","content":"You are helpful.\n"},
+                    {"role":"user","content":[{"type":"text","text":"Why is the sky \"blue\"? \u00e9"}]}]}"#,
+                709_021_803_544_391_389,
+            ),
+            (
+                Api::Messages,
+                None,
+                4096,
+                r#"{"messages":[{"role":"user","content":"Q"}],"system":"S","model":"m"}"#,
+                16_350_593_848_366_531_973,
+            ),
+            (
+                Api::Completions,
+                Some("t"),
+                3,
+                r#"{"model":"m","prompt":[1,2,3,4]}"#,
+                17_160_201_127_676_374_224,
+            ),
+            (Api::ChatCompletions, None, 4096, r#"{"x":1}"#, 3_202_540_004_330_075_330),
+            (Api::Invocations, None, 4096, r#"{"inputs":"hello"}"#, 15_183_535_158_980_667_025),
+            // Media fills the rest of the prefix.
+            (
+                Api::ChatCompletions,
+                None,
+                4096,
+                r#"{"model":"m","messages":[{"role":"system","content":"S"},{"role":"user","content":[
+                    {"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},
+                    {"type":"text","text":"What is this?"}]}]}"#,
+                383_923_376_578_551_644,
+            ),
+        ];
+        for (api, tenant, prefix_length, body, expected) in cases {
+            assert_eq!(key_of(api, tenant, prefix_length, body), PrefixKey(expected), "{body}");
+        }
     }
 
     #[test]

@@ -11,4 +11,4 @@ pub mod tenant;
 
 pub use crate::api::{Api, Target, target};
 pub use key::{KeyParts, PrefixKey, key};
-pub use scanner::{Prefix, PrefixKind, Scanner};
+pub use scanner::{MEDIA, MEDIA_UNITS, Prefix, PrefixKind, Scanner};

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// The APIs that are scanned, each in its own way.
-pub const APIS: [Api; 8] = [
+pub const APIS: [Api; 14] = [
     Api::ChatCompletions,
     Api::Completions,
     Api::Responses,
@@ -15,6 +15,12 @@ pub const APIS: [Api; 8] = [
     Api::Generate,
     Api::Invocations,
     Api::Other,
+    Api::Pooling,
+    Api::CountTokens,
+    Api::Rerank,
+    Api::Score,
+    Api::Tokenize,
+    Api::Speech,
 ];
 
 /// Scans a body whole and in pieces of these sizes, over and over; the result is the same, its memory
@@ -23,7 +29,7 @@ pub fn scan(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) {
     let mut scanner = Scanner::new(api, prefix_length);
     scanner.feed(body);
     let whole = scanner.finish();
-    assert!(whole.text.len() <= 24 * prefix_length + 8, "{} bytes", whole.text.len());
+    assert!(whole.text.len() <= 24 * prefix_length + 48, "{} bytes", whole.text.len());
     assert!(whole.units <= prefix_length);
     assert_eq!(in_pieces(api, prefix_length, sizes, body), whole);
     if let Some(expected) = reference::prefix(api, prefix_length, body) {
@@ -38,7 +44,7 @@ pub fn scan_seed(data: &[u8]) {
     let line = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
     let (sizes, body) = rest.split_at(line);
     let api = APIS[usize::from(*api) % APIS.len()];
-    let length = usize::from(u16::from_be_bytes([*high, *low])) % 3000;
+    let length = usize::from(u16::from_be_bytes([*high, *low])) % 13_000;
     let sizes: Vec<_> = sizes.iter().map(|&size| usize::from(size)).collect();
     scan(api, length, &sizes, body.get(1..).unwrap_or_default());
 }

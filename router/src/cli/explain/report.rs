@@ -8,7 +8,7 @@ use super::input::Request;
 use crate::{
     config::Strategy,
     fleet::{Endpoint, Variant},
-    prefix::{Api, Prefix, PrefixKind},
+    prefix::{Api, MEDIA, Prefix, PrefixKind},
 };
 
 /// The answer, as `--json` prints it.
@@ -45,8 +45,8 @@ pub(super) struct PrefixReport {
     unit: &'static str,
     /// The most that the variant takes.
     limit: usize,
-    /// The prefix, one entry per piece of text in the request (a message, a content part); bytes
-    /// that are no UTF-8 are shown as U+FFFD.
+    /// The prefix, one entry per piece of text in the request (a message, a content part), and one per
+    /// media part, as `[media HASH]`; bytes that are no UTF-8 are shown as U+FFFD.
     pub(super) parts: Vec<String>,
     /// Bytes of the body that had to be read before the choice could be made.
     pub(super) body_bytes_read: usize,
@@ -151,13 +151,16 @@ impl PrefixReport {
         let parts = match prefix.kind {
             PrefixKind::Body => vec![lossy(&prefix.text)],
             // 0xff is in no text, so the scanner puts it between pieces.
-            _ => prefix.text.split(|byte| *byte == 0xff).map(lossy).collect(),
+            _ => prefix.text.split(|byte| *byte == 0xff).map(piece).collect(),
         };
         Self { kind, length: prefix.units, unit, limit, parts, body_bytes_read: read, body_bytes }
     }
 
     fn summary(&self) -> String {
         let what = match self.kind {
+            "text" if self.parts.iter().any(|part| part.starts_with("[media ")) => {
+                "of the prompt, media parts counted as 4096 each"
+            }
             "text" => "of the prompt's text",
             "token_ids" => "of the prompt",
             _ => "from the start of the body",
@@ -180,6 +183,18 @@ impl PrefixReport {
         let mut lines: Vec<_> = ends.collect();
         lines.insert(PARTS - 1, left_out);
         lines
+    }
+}
+
+/// A piece of the prompt, which begins with a hash when it is media.
+fn piece(part: &[u8]) -> String {
+    let text = |part| String::from_utf8_lossy(part).into_owned();
+    match part {
+        [MEDIA, rest @ ..] => {
+            let (hash, rest) = rest.split_at(rest.len().min(32));
+            format!("[media {}]{}", text(hash), text(rest))
+        }
+        part => text(part),
     }
 }
 

@@ -76,6 +76,23 @@ fn text_names_every_part() {
 }
 
 #[test]
+fn media_is_shown_by_its_hash() {
+    let picture = "data:image/png;base64,".to_owned() + &"iVBORw0KGgo".repeat(20_000);
+    let content = serde_json::json!([
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": picture}},
+        {"type": "text", "text": "What is this?"},
+    ]);
+    let body =
+        serde_json::json!({"model": "m", "messages": [{"role": "user", "content": content}]});
+    let explanation = explained(&["-d", &body.to_string()]).expect("an explanation");
+    let prefix = explanation.prefix.as_ref().expect("a prefix");
+    assert_eq!(prefix.parts.len(), 2, "{:?}", prefix.parts);
+    assert!(prefix.parts[1].starts_with("[media ") && prefix.parts[1].len() == 40);
+    assert!(explanation.to_text(false).contains("media parts counted as 4096 each (at most 4096)"));
+}
+
+#[test]
 fn long_prefixes_are_shown_by_their_ends() {
     let long = "x".repeat(500);
     let messages: Vec<_> = (0..9)

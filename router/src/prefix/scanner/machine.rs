@@ -2,6 +2,8 @@
 
 use super::{
     MAX_NAME, Scanner,
+    media::MediaHash,
+    role::{self, Role, seen},
     section::Section,
     skim::{self, Nest},
     text::{self, Capture, Decoder, Stop},
@@ -11,21 +13,6 @@ use super::{
 pub(super) const MAX_LEVELS: usize = 8;
 /// The longest key of interest.
 pub(super) const MAX_KEY: usize = 16;
-
-/// What a value is to the prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Nothing.
-    Skip,
-    /// The part of the prompt that the server puts first.
-    Lead,
-    /// The prompt.
-    Main,
-    /// The model's name.
-    Model,
-    /// The caller's own id.
-    CacheKey,
-}
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +31,9 @@ pub(super) enum State {
     Value,
     /// More of a string that counts.
     String,
-    /// More of a string that does not.
+    /// More of a string that is media.
+    Media,
+    /// More of a string that does not count.
     SkipString,
     /// More of a nested value that does not count.
     Nest,
@@ -67,25 +56,21 @@ pub(super) struct Frame {
     pub(super) seen: u32,
 }
 
-/// Bits of [`Frame::seen`]: of the top-level object, and of those in a prompt.
-pub(super) mod seen {
-    pub(in crate::prefix::scanner) const MODEL: u32 = 1;
-    pub(in crate::prefix::scanner) const CACHE_KEY: u32 = 2;
-    pub(in crate::prefix::scanner) const LEAD: u32 = 4;
-    /// The first of as many as there are keys.
-    pub(in crate::prefix::scanner) const MAIN: u32 = 8;
-
-    pub(in crate::prefix::scanner) const CONTENT: u32 = 1;
-    pub(in crate::prefix::scanner) const TEXT: u32 = 2;
-    pub(in crate::prefix::scanner) const OUTPUT: u32 = 4;
-}
-
 impl Scanner {
     /// Consumes some of `input`, which is not empty. Consuming nothing changes the state.
     pub(super) fn step(&mut self, input: &[u8]) -> usize {
         match self.state {
             State::Key => self.key(input),
             State::String => self.string(input),
+            State::Media => {
+                let media = self.media.get_or_insert_default();
+                let (used, stop) = self.decoder.decode(input, media);
+                if stop == Stop::Quote {
+                    self.end_media();
+                    self.value_ended();
+                }
+                used
+            }
             State::SkipString => match skim::string(input, &mut self.escaped) {
                 Some(end) => {
                     self.value_ended();
@@ -165,7 +150,7 @@ impl Scanner {
         // `null` is as if the key were absent.
         if byte != b'n' {
             let frame = &mut self.frames[self.depth - 1];
-            if frame.seen & self.bit != 0 {
+            if frame.seen & self.bit != 0 || byte == b'"' && self.bit & seen::OBJECTS_ONLY != 0 {
                 self.role = Role::Skip;
             }
             frame.seen |= self.bit;
@@ -179,14 +164,15 @@ impl Scanner {
                     Role::Skip => self.state = State::SkipString,
                     Role::Model => self.has_model = true,
                     Role::CacheKey => self.has_cache_key = true,
+                    Role::Type => self.key.clear(),
                     Role::Lead | Role::Main => self.begin_piece(),
+                    Role::LeadMedia | Role::MainMedia => self.begin_media(),
                 }
                 1
             }
             b'{' | b'[' => {
                 let array = byte == b'[';
-                let counts = matches!(self.role, Role::Lead | Role::Main);
-                if counts && self.depth < MAX_LEVELS && !self.section().full {
+                if self.role.counts() && self.depth < MAX_LEVELS && !self.section().full {
                     if array {
                         self.begin_piece();
                     }
@@ -215,8 +201,8 @@ impl Scanner {
     }
 
     fn begin_piece(&mut self) {
-        let lead = self.frames[0].seen & seen::LEAD != 0;
-        if self.role == Role::Main && self.main.units == 0 && lead {
+        let lead = self.frames[0].seen & (seen::LEAD | seen::ANY_MEDIA) != 0;
+        if !self.role.leads() && self.main.units == 0 && lead {
             // What comes first takes its share first.
             self.main.limit = self.prefix_length.saturating_sub(self.lead.units);
             self.main.full = self.main.limit == 0;
@@ -224,8 +210,22 @@ impl Scanner {
         self.section().begin_piece();
     }
 
+    /// Begins a string that is media.
+    fn begin_media(&mut self) {
+        self.begin_piece();
+        self.media.get_or_insert_default().reset();
+        self.state = if self.section().is_full() { State::SkipString } else { State::Media };
+    }
+
+    /// Ends a string that is media.
+    pub(super) fn end_media(&mut self) {
+        if let Some(hash) = self.media.as_ref().and_then(MediaHash::finish) {
+            self.section().media(&hash);
+        }
+    }
+
     fn section(&mut self) -> &mut Section {
-        if self.role == Role::Lead { &mut self.lead } else { &mut self.main }
+        if self.role.leads() { &mut self.lead } else { &mut self.main }
     }
 
     fn open(&mut self, frame: Frame) {
@@ -276,8 +276,8 @@ impl Scanner {
     fn is_decided(&self) -> bool {
         let seen = self.frames[0].seen;
         let names = seen::MODEL | seen::CACHE_KEY;
-        let has_lead = !self.keys.lead.is_empty();
-        let full = self.lead.full || (self.main.full && (!has_lead || seen & seen::LEAD != 0));
+        let led = self.keys.lead.is_empty() || seen & seen::LEAD != 0;
+        let full = self.lead.full || (self.main.full && led && self.keys.media.is_empty());
         full && seen & names == names
     }
 
@@ -334,35 +334,13 @@ impl Scanner {
     /// A key has ended: says what its value is.
     fn named(&mut self, key: &[u8]) {
         self.state = State::Colon;
-        let (role, bit) = if self.depth > 1 {
-            let role = self.frames[self.depth - 1].role;
-            match key {
-                b"content" => (role, seen::CONTENT),
-                b"text" => (role, seen::TEXT),
-                b"output" => (role, seen::OUTPUT),
-                _ => (Role::Skip, 0),
-            }
-        } else {
-            self.member(key)
+        let Frame { role, seen, .. } = self.frames[self.depth - 1];
+        let (role, bit) = match self.depth {
+            1 => role::of_member(self.keys, key),
+            _ => role::of_part(role, seen, key),
         };
         self.role = role;
         self.bit = bit;
-    }
-
-    /// What a member of the top-level object is.
-    fn member(&self, key: &[u8]) -> (Role, u32) {
-        let is = |name: &&'static str| name.as_bytes() == key;
-        if self.keys.model.as_bytes() == key {
-            (Role::Model, seen::MODEL)
-        } else if key == b"prompt_cache_key" {
-            (Role::CacheKey, seen::CACHE_KEY)
-        } else if self.keys.lead.iter().any(is) {
-            (Role::Lead, seen::LEAD)
-        } else if let Some(at) = self.keys.main.iter().position(is) {
-            (Role::Main, seen::MAIN << at)
-        } else {
-            (Role::Skip, 0)
-        }
     }
 
     fn string(&mut self, input: &[u8]) -> usize {
@@ -370,10 +348,11 @@ impl Scanner {
         let (used, stop) = match self.role {
             Role::Model => capture(&mut self.model),
             Role::CacheKey => capture(&mut self.cache_key),
+            Role::Type => self.decoder.decode(input, &mut self.key),
             Role::Lead => collect(input, &mut self.decoder, &mut self.lead),
-            Role::Main | Role::Skip => collect(input, &mut self.decoder, &mut self.main),
+            _ => collect(input, &mut self.decoder, &mut self.main),
         };
-        let counts = matches!(self.role, Role::Lead | Role::Main);
+        let counts = self.role.counts();
         match stop {
             Stop::Input => {}
             Stop::Full => {
@@ -391,6 +370,8 @@ impl Scanner {
             Stop::Quote => {
                 if counts {
                     self.section().end_piece();
+                } else if self.role == Role::Type && self.key.get() == Some(b"text") {
+                    self.frames[self.depth - 1].seen |= seen::IS_TEXT;
                 }
                 self.value_ended();
             }

@@ -8,9 +8,15 @@
 //! chat completions, `system` and then `messages` for Anthropic's messages, and so on.
 //!
 //! - Text is every string that is reached from there through arrays and the keys `content`, `text`
-//!   and `output` (tool outputs of the responses API), in the order of the document. So roles, tool
-//!   calls and images do not count, tool messages do, and `null` is no text. What `type` a content
-//!   part says it has does not matter: only parts that are text have a `text`.
+//!   and `output` (tool outputs of the responses API), in the order of the document. So roles and
+//!   tool calls do not count, tool messages do, and `null` is no text. What `type` a content part says
+//!   it has does not matter: only parts that are text have a `text`.
+//! - Media parts (pictures, sound, documents) count in their place among the text, each by a hash of
+//!   all of its data or of its URL, and take [`MEDIA_UNITS`] of the prefix length. They are the strings
+//!   of `image_url`, `video_url`, `audio_url`, `input_audio`, `image`, `video`, `audio`, `file_data`,
+//!   `file_url`, `file_id`, `image_embeds`, `video_embeds`, `audio_embeds`, and of the objects `source`
+//!   and `file`; where these are objects, their `data`, `url`, `file_data`, `file_url` and `file_id`.
+//!   In such an object `text`, `content` and, behind a `type` that is `text`, `data` are text.
 //! - What leads (`instructions`, `system`, a `query`) comes first even when it comes later in the body,
 //!   because that is where the server puts it: equal prompts are equal whatever the order of the keys.
 //!   Of several names for it the first one in the body counts.
@@ -31,14 +37,20 @@
 //! The result depends on the bytes alone, not on how they were cut.
 
 mod machine;
+mod media;
 #[cfg(any(test, fuzzing))]
 pub mod reference;
+mod role;
 mod section;
 mod skim;
 mod text;
 mod vector;
 
-use machine::{Frame, MAX_KEY, MAX_LEVELS, Role, State, seen};
+pub use media::{MEDIA, MEDIA_UNITS};
+
+use machine::{Frame, MAX_KEY, MAX_LEVELS, State};
+use media::MediaHash;
+use role::{Role, seen};
 use section::{BOUNDARY, Section};
 use skim::Nest;
 use text::{Decoder, Name};
@@ -56,7 +68,8 @@ const NO_PROMPT: Keys = Keys { lead: &[], main: &[], media: &[], ids: false, mod
 pub enum PrefixKind {
     /// Text of a prompt, UTF-8, with a byte 0xff between one string and the next. Quotes, backslashes
     /// and the control characters that have an escape of one letter are escaped as in JSON, and
-    /// escapes that JSON does not know are as they were.
+    /// escapes that JSON does not know are as they were. A media part is a byte 0xfe and the 32 hexadecimal
+    /// digits of its hash, xxh3-128 of its text.
     Text,
     /// Token ids of a prompt, decimal, a comma behind each, a byte 0xff between one list and the next.
     TokenIds,
@@ -112,6 +125,7 @@ pub struct Scanner {
     decoder: Decoder,
     escaped: bool,
     nest: Nest,
+    media: Option<MediaHash>,
     lead: Section,
     main: Section,
     model: Vec<u8>,
@@ -138,6 +152,7 @@ impl Scanner {
             decoder: Decoder::default(),
             escaped: false,
             nest: Nest::array(0),
+            media: None,
             lead: Section::default(),
             main: Section::default(),
             model: Vec::new(),
@@ -233,11 +248,18 @@ impl Scanner {
     }
 
     fn kind(&self) -> PrefixKind {
-        self.main.kind.filter(|_| self.main.units > 0).unwrap_or(PrefixKind::Body)
+        match self.main.units {
+            0 => PrefixKind::Body,
+            // Media alone.
+            _ => self.main.kind.unwrap_or(PrefixKind::Text),
+        }
     }
 
     /// Ends the scan: makes one section of the two.
     fn settle(&mut self) {
+        if self.state == State::Media {
+            self.end_media();
+        }
         self.state = State::Done;
         if self.lead.units == 0 {
             return;
@@ -248,6 +270,7 @@ impl Scanner {
             self.lead.text.extend_from_slice(&self.main.text[..self.main.length_of(room)]);
             self.lead.units += room;
         }
+        self.lead.kind = self.lead.kind.or(self.main.kind);
         std::mem::swap(&mut self.lead, &mut self.main);
         self.lead.reset(0);
     }

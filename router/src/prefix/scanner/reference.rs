@@ -6,7 +6,9 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{BOUNDARY, MAX_LEVELS, MAX_NAME, Prefix, PrefixKind};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{BOUNDARY, MAX_LEVELS, MAX_NAME, MEDIA, MEDIA_UNITS, Prefix, PrefixKind};
 use crate::api::{Api, Keys, Prompt};
 
 /// A JSON value that keeps the order of keys, and keys that come twice.
@@ -70,6 +72,21 @@ impl<'de> Deserialize<'de> for Tree {
 enum Unit {
     Character(char),
     Id(String),
+    Media(u128),
+}
+
+impl Unit {
+    /// How much it takes of the prefix length.
+    fn takes(&self) -> usize {
+        if matches!(self, Self::Media(_)) { MEDIA_UNITS } else { 1 }
+    }
+}
+
+/// What is done with the strings of a value.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    Text,
+    Media,
 }
 
 /// The prompt's units, each with the number of the piece it belongs to.
@@ -80,30 +97,54 @@ struct Walk {
 }
 
 impl Walk {
-    fn value(&mut self, value: &Tree, level: usize, in_array: bool) {
+    fn value(&mut self, value: &Tree, of: Of, level: usize, in_array: bool) {
         match value {
             Tree::Text(text) => {
                 self.pieces += 1;
                 let piece = self.pieces;
-                self.units.extend(text.chars().map(|c| (piece, Unit::Character(c))));
+                match of {
+                    Of::Text => {
+                        self.units.extend(text.chars().map(|c| (piece, Unit::Character(c))));
+                    }
+                    Of::Media if text.is_empty() => {}
+                    Of::Media => self.units.push((piece, Unit::Media(xxh3_128(text.as_bytes())))),
+                }
             }
-            Tree::Id(id) if in_array && self.numbers => {
+            Tree::Id(id) if in_array && self.numbers && of == Of::Text => {
                 self.units.push((self.pieces, Unit::Id(id.clone())));
             }
             Tree::Array(elements) if level < MAX_LEVELS => {
                 self.pieces += 1;
                 for element in elements {
-                    self.value(element, level + 1, true);
+                    self.value(element, of, level + 1, true);
                 }
             }
             Tree::Object(members) if level < MAX_LEVELS => {
                 let mut seen = Vec::new();
+                let mut plain = false;
                 for (key, value) in members {
-                    let counts = matches!(key.as_str(), "content" | "text" | "output");
-                    if counts && !matches!(value, Tree::Null) && !seen.contains(&key) {
-                        seen.push(key);
-                        self.value(value, level + 1, false);
+                    if matches!(value, Tree::Null) || seen.contains(&key) {
+                        continue;
                     }
+                    seen.push(key);
+                    let of = match (of, key.as_str(), value) {
+                        (_, "content" | "text", _) | (Of::Text, "output", _) => Of::Text,
+                        (Of::Media, "type", Tree::Text(kind)) => {
+                            plain = kind == "text";
+                            continue;
+                        }
+                        (Of::Media, "data", _) if plain => Of::Text,
+                        (Of::Media, "data" | "url", _) => Of::Media,
+                        (_, "file_data" | "file_url" | "file_id", _) => Of::Media,
+                        (Of::Text, "image" | "image_url" | "image_embeds", _) => Of::Media,
+                        (Of::Text, "video" | "video_url" | "video_embeds", _) => Of::Media,
+                        (Of::Text, "audio" | "audio_url" | "audio_embeds", _) => Of::Media,
+                        (Of::Text, "input_audio", _) => Of::Media,
+                        (Of::Text, "source" | "file", Tree::Text(_)) => continue,
+                        (Of::Text, "source" | "file", _) => Of::Media,
+                        _ => continue,
+                    };
+                    self.value(value, of, level + 1, false);
                 }
             }
             _ => {}
@@ -139,27 +180,35 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         _ => None,
     };
     let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: keys.ids };
-    let Keys { lead, main, model, .. } = keys;
+    let Keys { lead, main, media, model, .. } = keys;
     // The names of what leads are names of one thing; of the others each counts, in the order of the
     // document, and once.
     let mut present = members.iter().filter(|(_, value)| !matches!(value, Tree::Null));
     if let Some((_, value)) = present.find(|(key, _)| lead.contains(&key.as_str())) {
-        walk.value(value, 1, false);
+        walk.value(value, Of::Text, 1, false);
     }
-    let mut seen: Vec<&str> = Vec::new();
-    for (key, value) in &members {
-        let counts = main.contains(&key.as_str()) && !seen.contains(&key.as_str());
-        if counts && !matches!(value, Tree::Null) {
-            seen.push(key);
-            walk.value(value, 1, false);
+    for (keys, of) in [(media, Of::Media), (main, Of::Text)] {
+        let mut seen: Vec<&str> = Vec::new();
+        for (key, value) in &members {
+            let counts = keys.contains(&key.as_str()) && !seen.contains(&key.as_str());
+            if counts && !matches!(value, Tree::Null) {
+                seen.push(key);
+                walk.value(value, of, 1, false);
+            }
         }
     }
-    let ids = matches!(walk.units.first(), Some((_, Unit::Id(_))));
+    let kind = walk.units.iter().find(|(_, unit)| !matches!(unit, Unit::Media(_)));
+    let ids = matches!(kind, Some((_, Unit::Id(_))));
+    let mut taken = 0;
     let units: Vec<_> = walk
         .units
         .into_iter()
-        .filter(|(_, unit)| matches!(unit, Unit::Id(_)) == ids)
-        .take(prefix_length)
+        .filter(|(_, unit)| matches!(unit, Unit::Media(_)) || matches!(unit, Unit::Id(_)) == ids)
+        .take_while(|(_, unit)| {
+            let room = taken < prefix_length;
+            taken += unit.takes();
+            room
+        })
         .collect();
     let mut text = Vec::new();
     let mut last = None;
@@ -178,9 +227,14 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
                 text.extend_from_slice(kept.as_bytes());
             }
             Unit::Id(id) => text.extend_from_slice(format!("{id},").as_bytes()),
+            Unit::Media(hash) => {
+                text.push(MEDIA);
+                text.extend_from_slice(format!("{hash:032x}").as_bytes());
+            }
         }
     }
-    let (units, text, kind) = match units.len() {
+    let total: usize = units.iter().map(|(_, unit)| unit.takes()).sum();
+    let (units, text, kind) = match total.min(prefix_length) {
         0 => bytes(body.trim_ascii_end()),
         n => (n, text, if ids { PrefixKind::TokenIds } else { PrefixKind::Text }),
     };

@@ -1,6 +1,10 @@
 //! Text or token ids, up to a number of units.
 
-use super::{PrefixKind, text::Sink};
+use super::{
+    PrefixKind,
+    media::{DIGITS, MEDIA, MEDIA_UNITS},
+    text::Sink,
+};
 
 /// Stands between two pieces of text (strings of the body). No UTF-8 text has this byte, so pieces
 /// cannot be cut elsewhere and look the same. It counts as no character.
@@ -38,6 +42,25 @@ impl Section {
     /// A string ends, so a character that was not complete is now.
     pub(super) fn end_piece(&mut self) {
         self.full |= self.units >= self.limit;
+    }
+
+    /// Whether there is no room for another unit.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.full |= self.units >= self.limit;
+        self.full
+    }
+
+    /// Takes a media part, by what stands for it. There is always room for it: it takes many units.
+    pub(super) fn media(&mut self, hash: &[u8; 1 + DIGITS]) {
+        if self.is_full() {
+            return;
+        }
+        if std::mem::take(&mut self.boundary) {
+            self.text.push(BOUNDARY);
+        }
+        self.text.extend_from_slice(hash);
+        self.units = self.limit.min(self.units + MEDIA_UNITS);
+        self.end_piece();
     }
 
     /// Bytes that `text` may still take. Characters have four at most, and a boundary; ids have ten
@@ -117,20 +140,26 @@ impl Section {
         }
     }
 
-    /// The first `units` characters of the text, as a length in bytes.
+    /// The first `units` units of the text, as a length in bytes.
     pub(super) fn length_of(&self, units: usize) -> usize {
+        let ids = self.kind == Some(PrefixKind::TokenIds);
         let mut left = units;
-        let mut literal = false;
-        for (at, &byte) in self.text.iter().enumerate() {
-            if std::mem::take(&mut literal) || byte == BOUNDARY || !starts_character(byte) {
-                continue;
-            }
-            literal = byte == b'\\';
-            if left == 0 {
-                // A boundary before the first character left out goes with it.
+        let mut at = 0;
+        while let Some(&byte) = self.text.get(at) {
+            let (length, takes) = match byte {
+                BOUNDARY => (1, 0),
+                MEDIA => (1 + DIGITS, MEDIA_UNITS),
+                _ if ids => (1, usize::from(byte == b',')),
+                b'\\' => (2, 1),
+                _ => (1, usize::from(starts_character(byte))),
+            };
+            // An id's comma ends it, every other unit's first byte begins it.
+            if left == 0 && (takes > 0 && !ids || ids && byte != BOUNDARY) {
+                // A boundary before the first unit left out goes with it.
                 return at - usize::from(at > 0 && self.text[at - 1] == BOUNDARY);
             }
-            left -= 1;
+            left = left.saturating_sub(takes);
+            at += length;
         }
         self.text.len()
     }
