@@ -1,8 +1,8 @@
 //! The program's log: set-up, and the one line per request.
 //!
 //! Everything goes to standard error, so that standard output stays what a command prints. No line
-//! holds a prompt, a header value (but a valid request id) or a full target: only what this program
-//! decided or measured.
+//! holds a prompt, a credential, a tenant id or a query. Of what a client says, an access line shows
+//! the path, the model and the request id.
 
 use std::{io::IsTerminal, net::IpAddr, time::Duration};
 
@@ -55,8 +55,14 @@ pub struct Access<'a> {
     pub variant: &'a str,
     /// `GET`, `POST`, ...; methods that HTTP does not define show as `OTHER`.
     pub method: &'static str,
-    /// Which API the path belongs to, such as `/v1/chat/completions`; never the client's own text.
+    /// The path that the client asked for, without its query.
+    pub path: &'a str,
+    /// Which API the path belongs to, such as `chat_completions`.
     pub api: &'static str,
+    /// The model that the client asked for, as far as the gateway had to look.
+    pub model: &'a str,
+    /// A hash of the tenant id, which tells tenants apart without naming them.
+    pub tenant: Option<u64>,
     /// Status that the client was sent; 0 when none was.
     pub status: u16,
     /// The instance that served, as in the configuration.
@@ -70,11 +76,41 @@ pub struct Access<'a> {
     /// Body bytes to the client.
     pub response_bytes: u64,
     /// From the request's head until the response's head.
+    pub head: Option<Duration>,
+    /// From the request's head until the first byte of the response's body.
     pub first_byte: Option<Duration>,
     /// From the request's head until the end of the exchange.
     pub duration: Duration,
-    /// What carried most of the response: `userspace`, `sockmap`.
+    /// What carried most of the response: `userspace`, `sockmap`, `splice`.
     pub engine: &'static str,
+}
+
+impl Access<'_> {
+    /// What came from `client` and is no request, answered with an error.
+    pub const fn refused(client: IpAddr, status: u16, reason: &'static str) -> Access<'static> {
+        Access {
+            client,
+            request_id: "",
+            trace_id: "",
+            method: "",
+            path: "",
+            api: "",
+            endpoint: "",
+            variant: "",
+            model: "",
+            tenant: None,
+            status,
+            instance: "",
+            reason,
+            outcome: "",
+            request_bytes: 0,
+            response_bytes: 0,
+            head: None,
+            first_byte: None,
+            duration: Duration::ZERO,
+            engine: "",
+        }
+    }
 }
 
 /// Writes one request's line.
@@ -85,16 +121,20 @@ pub fn access(line: &Access<'_>) {
         client = %line.client,
         request_id = line.request_id,
         trace_id = line.trace_id,
+        method = line.method,
+        path = line.path,
+        api = line.api,
         endpoint = line.endpoint,
         variant = line.variant,
-        method = line.method,
-        api = line.api,
+        model = line.model,
+        tenant = line.tenant.map(|hash| format!("{hash:016x}")),
         status = line.status,
         instance = line.instance,
         reason = line.reason,
         outcome = line.outcome,
         request_bytes = line.request_bytes,
         response_bytes = line.response_bytes,
+        head_ms = line.head.map(millis),
         first_byte_ms = line.first_byte.map(millis),
         duration_ms = millis(line.duration),
         engine = line.engine,

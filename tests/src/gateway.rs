@@ -130,16 +130,16 @@ impl Gateway {
                 gateway.exited = Some(status);
                 return Some(false);
             }
-            gateway.lines().iter().any(|line| line == "ready").then_some(true)
+            gateway.lines().iter().any(|line| announced(line, "ready").is_some()).then_some(true)
         });
         if started != Some(true) {
             gateway.print_log();
             panic!("the gateway did not get ready; it exited with {:?}", gateway.exited);
         }
         for line in gateway.lines() {
-            let address = |prefix: &str| line.strip_prefix(prefix).and_then(|a| a.parse().ok());
-            gateway.addresses.extend(address("listening on "));
-            gateway.admin = gateway.admin.or(address("admin on "));
+            let address = |event: &str| announced(&line, event).and_then(|a| a.parse().ok());
+            gateway.addresses.extend(address("listening"));
+            gateway.admin = gateway.admin.or(address("admin"));
         }
         assert!(!gateway.addresses.is_empty(), "it did not say where it listens");
         gateway
@@ -481,6 +481,17 @@ pub fn replace(file: &Path, text: &str) {
     let fresh = file.with_extension("new");
     fs::write(&fresh, text).expect("a file beside the old one");
     fs::rename(&fresh, file).expect("a rename within a directory");
+}
+
+/// The address of an event that a line of standard output announces, in either format of the log;
+/// empty where the event has none.
+fn announced(line: &str, event: &str) -> Option<String> {
+    if let Ok(json) = serde_json::from_str::<serde_json::Value>(line) {
+        let address = json["address"].as_str().unwrap_or_default();
+        return (json["message"] == event).then(|| address.to_owned());
+    }
+    let rest = line.strip_prefix(event)?;
+    if rest.is_empty() { Some(String::new()) } else { rest.strip_prefix(" on ").map(str::to_owned) }
 }
 
 fn collect(stream: impl Read + Send + 'static, log: &Arc<Mutex<Vec<String>>>) {

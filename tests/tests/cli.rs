@@ -192,6 +192,55 @@ fn serve_works_with_flags_alone() {
 }
 
 #[test]
+fn with_a_json_log_every_line_is_json() {
+    let upstream = Upstream::ok();
+    let gateway = Setup::single(Engine::Userspace, &upstream).set("log.format", "json").start();
+    assert_eq!(gateway.ask(chat("x")).status(), 200);
+    let lines = gateway.lines();
+    let ready = |line: &&String| {
+        let json: serde_json::Value = serde_json::from_str(line).expect(line);
+        json["message"] == "ready"
+    };
+    assert_eq!(lines.iter().filter(ready).count(), 1);
+    gateway.stop();
+}
+
+#[test]
+fn an_address_that_cannot_be_listened_on_is_explained_by_its_cause() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let taken = taken.local_addr().expect("bound").to_string();
+    // An address of nobody (RFC 5737).
+    let foreign = "192.0.2.1:8080";
+    for (flag, address, part) in [
+        ("--listen", &*taken, "another program has the port"),
+        ("--admin", &*taken, "another program has the port"),
+        ("--listen", foreign, "no interface of this host has that address"),
+        ("--admin", foreign, "no interface of this host has that address"),
+    ] {
+        let mut args = vec!["serve", "--engine", "userspace", "--backend", "http://127.0.0.1:1"];
+        let other = if flag == "--listen" { "--admin" } else { "--listen" };
+        args.extend([flag, address, other, "127.0.0.1:0"]);
+        let (output, _, err) = run(&args);
+        assert!(!output.status.success());
+        assert!(err.contains(address) && err.contains(part), "{err}");
+        assert!(part.contains("another") || !err.contains("another program"), "{err}");
+    }
+    if !process::root_or_skip("becoming another user") {
+        return;
+    }
+    let output = atalho(None)
+        .args(["serve", "--engine", "userspace", "--backend", "http://127.0.0.1:1"])
+        .args(["--admin", "off", "--listen", "127.0.0.1:80"])
+        .as_nobody()
+        .output()
+        .expect("the binary");
+    let err = String::from_utf8_lossy(&output.stderr);
+    let unprivileged = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    assert_eq!(unprivileged.expect("procfs").trim(), "1024", "else this host lets everybody");
+    assert!(err.contains("CAP_NET_BIND_SERVICE") && !err.contains("another program"), "{err}");
+}
+
+#[test]
 fn wrong_flags_are_explained() {
     for (args, parts) in [
         (&["serve"][..], &["--backend"][..]),

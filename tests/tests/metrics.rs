@@ -2,7 +2,7 @@
 
 use tests::{
     Engine, Setup, Upstream, chunked, eventually, for_each_engine,
-    message::{CHUNKED_HEAD, chat, chat_with, request, response, response_with},
+    message::{CHUNKED_HEAD, chat, chat_with, request, request_with, response, response_with},
     payload,
 };
 
@@ -51,7 +51,7 @@ for_each_engine! {
         assert_eq!(metrics.sum("atalho_requests_total", &labels), rounds);
         assert_eq!(metrics.sum("atalho_requests_total", &[("reason", "single")]), rounds);
         assert_eq!(metrics.sum("atalho_responses_total", &[("class", "2xx")]), rounds);
-        assert_eq!(metrics.sum("atalho_time_to_first_byte_seconds_count", &labels), rounds);
+        assert_eq!(metrics.sum("atalho_time_to_response_head_seconds_count", &labels), rounds);
         assert_eq!(metrics.sum("atalho_exchange_duration_seconds_count", &labels), rounds);
         assert_eq!(metrics.sum("atalho_gateway_added_seconds_count", &[]), rounds);
         assert_eq!(metrics.sum("atalho_decision_seconds_count", &[]), rounds);
@@ -78,26 +78,61 @@ for_each_engine! {
 
     fn times_are_plausible(engine) {
         let upstream = Upstream::manual();
+        // Handed over as early as a response may be without losing the time of its first byte.
+        let gateway = Setup::single(engine, &upstream)
+            .set("engine.hand_over_from_bytes", 1)
+            .set("engine.hand_over_from_reads", 1)
+            .start();
+        let mut client = gateway.connect();
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(300));
+        // What is measured is the pauses themselves: a server may send the head before it begins to
+        // work, or when it has done so.
+        for (round, (head, first, rest)) in [
+            (CHUNKED_HEAD, "5\r\ntoken\r\n", "0\r\n\r\n"),
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"[..], "hello", "world"),
+        ].into_iter().enumerate() {
+            client.send(chat("x"));
+            let mut instance = upstream.accept();
+            instance.request();
+            pause();
+            instance.send(head);
+            client.head();
+            pause();
+            instance.send(first);
+            client.expect(first);
+            let streamed = [("streamed", if round == 0 { "true" } else { "false" })];
+            let metrics = gateway.metrics();
+            let count = metrics.sum("atalho_time_to_first_byte_seconds_count", &streamed);
+            assert_eq!(count, 1.0, "counted when it comes, not at the end");
+            pause();
+            instance.send(rest);
+            client.expect(rest);
+            instance.close();
+            gateway.expect_outcomes("ok", round as u64 + 1);
+            let rounds = round as f64 + 1.0;
+            let metrics = gateway.metrics();
+            let head = metrics.sum("atalho_time_to_response_head_seconds_sum", &[]) / rounds;
+            let first = metrics.sum("atalho_time_to_first_byte_seconds_sum", &streamed);
+            let whole = metrics.sum("atalho_exchange_duration_seconds_sum", &[]) / rounds;
+            let added = metrics.sum("atalho_gateway_added_seconds_sum", &[]) / rounds;
+            assert!((0.29..2.0).contains(&head), "head after {head} s");
+            assert!((0.59..4.0).contains(&first), "first byte after {first} s");
+            assert!((0.89..6.0).contains(&whole), "whole exchange {whole} s");
+            assert!((0.0..0.25).contains(&added), "gateway added {added} s: it must not count waiting");
+        }
+    }
+
+    fn a_crash_before_the_answer_is_no_failure_to_connect(engine) {
+        let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream).start();
         let mut client = gateway.connect();
         client.send(chat("x"));
         let mut instance = upstream.accept();
         instance.request();
-        // What is measured is the pause itself.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        instance.send(CHUNKED_HEAD);
-        client.head();
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        instance.send("0\r\n\r\n");
-        client.expect("0\r\n\r\n");
-        gateway.expect_outcomes("ok", 1);
-        let metrics = gateway.metrics();
-        let first = metrics.sum("atalho_time_to_first_byte_seconds_sum", &[]);
-        let whole = metrics.sum("atalho_exchange_duration_seconds_sum", &[]);
-        let added = metrics.sum("atalho_gateway_added_seconds_sum", &[]);
-        assert!((0.29..2.0).contains(&first), "first byte after {first} s");
-        assert!((0.59..4.0).contains(&whole), "whole exchange {whole} s");
-        assert!((0.0..0.25).contains(&added), "gateway added {added} s: it must not count waiting");
+        instance.close();
+        assert_eq!(client.response().status(), 502);
+        gateway.expect_outcomes("upstream_closed", 1);
+        assert_eq!(gateway.outcomes("connect_error"), 0);
     }
 }
 
@@ -207,6 +242,7 @@ fn the_access_log_has_a_line_for_each_request() {
     gateway.ask(chat_with(&[("Authorization", "Bearer secret")], "prompt text"));
     gateway.ask(request("GET", "/other?query", ""));
     gateway.ask(request("POST", "/endpoints/none/invocations", "x"));
+    gateway.connect().ask("no request\r\n\r\n");
     let lines = || -> Vec<serde_json::Value> {
         gateway
             .lines()
@@ -215,7 +251,7 @@ fn the_access_log_has_a_line_for_each_request() {
             .filter(|line: &serde_json::Value| line["message"] == "request")
             .collect()
     };
-    eventually("three lines are written", || lines().len() == 3);
+    eventually("four lines are written", || lines().len() == 4);
     let lines = lines();
     assert_eq!(lines[0]["status"], 200);
     assert_eq!(lines[0]["method"], "POST");
@@ -225,11 +261,57 @@ fn the_access_log_has_a_line_for_each_request() {
     assert!(lines[0]["duration_ms"].is_number());
     assert!(lines[0]["instance"].as_str().unwrap().contains(&upstream.address().to_string()));
     assert_eq!(lines[1]["method"], "GET");
+    assert_eq!(lines[1]["path"], "/other");
     assert_eq!(lines[2]["status"], 404);
+    // Not even a request: all that is known is who sent it, and what is wrong with it.
+    assert_eq!((&lines[3]["status"], &lines[3]["client"]), (&400.into(), &"127.0.0.1".into()));
+    assert_ne!(lines[3]["reason"], "");
     let all = gateway.lines().join("\n");
     for secret in ["secret", "prompt text", "query"] {
         assert!(!all.contains(secret), "{all}");
     }
+}
+
+#[test]
+fn an_access_line_says_who_asked_for_what_and_when_it_came() {
+    let fleet = [Upstream::ok(), Upstream::ok()];
+    let gateway = Setup::new(Engine::Userspace)
+        .instances(&fleet)
+        .prefix_aware(1024, 10)
+        .set("access_log", true)
+        .set("log.format", "json")
+        .start();
+    let tenant = "X-Amzn-SageMaker-Prefix-Aware-Id";
+    let body = r#"{"model":"llama\n3","messages":[{"role":"user","content":"x"}]}"#;
+    let ask = |id: &str, who: &str| {
+        let fields = [("X-Request-Id", id), (tenant, who)];
+        gateway.ask(request_with("POST", "/v1/chat/completions?key=secret", &fields, body));
+        let line = gateway.expect_line(&["\"request\"", id]);
+        serde_json::from_str::<serde_json::Value>(&line).expect("JSON")
+    };
+    let line = ask("abc-1", "blue tenant");
+    for (field, value) in [
+        ("client", "127.0.0.1"),
+        ("method", "POST"),
+        ("path", "/v1/chat/completions"),
+        ("api", "chat_completions"),
+        ("request_id", "abc-1"),
+        ("model", "llama\n3"),
+        ("reason", "home"),
+        ("engine", "userspace"),
+        ("outcome", "ok"),
+    ] {
+        assert_eq!(line[field], value, "{field} of {line}");
+    }
+    let at = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} of {line}"));
+    assert!(at("head_ms") <= at("first_byte_ms") && at("first_byte_ms") <= at("duration_ms"));
+    // Tenants are told apart, not named.
+    let hash = |line: &serde_json::Value| line["tenant"].as_str().expect("a hash").to_owned();
+    assert_eq!(hash(&line).len(), 16);
+    assert_eq!(hash(&ask("abc-2", "blue tenant")), hash(&line));
+    assert_ne!(hash(&ask("abc-3", "red tenant")), hash(&line));
+    let all = gateway.lines().join("\n");
+    assert!(!all.contains("blue tenant") && !all.contains("secret"), "{all}");
 }
 
 #[test]

@@ -43,7 +43,10 @@ for_each_engine! {
 
     fn at_the_end_of_the_drain_time_streams_are_cut(engine) {
         let upstream = Upstream::manual();
-        let mut gateway = Setup::single(engine, &upstream).set("timeouts.drain", "300ms").start();
+        let mut gateway = Setup::single(engine, &upstream)
+            .set("timeouts.drain", "300ms")
+            .set("access_log", true)
+            .start();
         let mut client = gateway.connect();
         client.send(chat("x"));
         let mut instance = upstream.accept();
@@ -56,6 +59,9 @@ for_each_engine! {
         client.expect_end();
         instance.end();
         gateway.wait();
+        // Nobody can ask for metrics any more: the log has to tell.
+        gateway.expect_line(&["request", "outcome=\"shutdown\"", "status=200"]);
+        gateway.expect_line(&["exchanges=1", "cut"]);
     }
 
     fn after_a_kill_nothing_is_left_in_the_kernel(engine) {

@@ -112,6 +112,52 @@ for_each_engine! {
         gateway.expect_idle();
     }
 
+    fn a_head_without_a_body_is_not_taken_for_the_first_byte(engine) {
+        let upstream = Upstream::manual();
+        // Handed over from the head on, and from the first byte on.
+        for from in [0, 1] {
+            let gateway = Setup::single(engine, &upstream)
+                .set("engine.hand_over_from_bytes", from)
+                .set("engine.hand_over_from_reads", from)
+                .set("timeouts.first_byte", SHORT)
+                .start();
+            let mut client = gateway.connect();
+            client.send(chat("x"));
+            let mut instance = upstream.accept();
+            instance.request();
+            instance.send(CHUNKED_HEAD);
+            client.head();
+            instance.expect_end();
+            client.expect_end();
+            gateway.expect_outcomes("timeout_first_byte", 1);
+            gateway.expect_idle();
+        }
+    }
+
+    fn what_has_begun_may_pause_for_longer_than_the_first_byte_may_take(engine) {
+        let upstream = Upstream::manual();
+        let gateway = Setup::single(engine, &upstream)
+            .set("engine.hand_over_from_bytes", 1)
+            .set("engine.hand_over_from_reads", 1)
+            .set("timeouts.first_byte", SHORT)
+            .start();
+        let mut client = gateway.connect();
+        client.send(chat("x"));
+        let mut instance = upstream.accept();
+        instance.request();
+        instance.send(CHUNKED_HEAD);
+        client.head();
+        for _ in 0..3 {
+            instance.send("5\r\ntoken\r\n");
+            client.expect("5\r\ntoken\r\n");
+            // The pause is what is tested.
+            std::thread::sleep(SHORT_TIME * 2);
+        }
+        instance.send("0\r\n\r\n");
+        client.expect("0\r\n\r\n");
+        gateway.expect_outcomes("ok", 1);
+    }
+
     fn the_first_byte_is_waited_for_after_a_slow_upload(engine) {
         // The time runs from the end of the request, not from its beginning.
         let upstream = Upstream::manual();

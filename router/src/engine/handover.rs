@@ -17,6 +17,8 @@ pub struct Handover<'a> {
     pub framing: &'a mut Framing,
     /// How long nothing may move.
     pub idle: Duration,
+    /// How long it may take until something moves at all.
+    pub first: Duration,
     /// The slot of the in-flight counter that the kernel releases with the last byte.
     pub release: Option<u32>,
     /// Whether it also ends when `to` becomes readable, as when a server answers early.
@@ -34,6 +36,7 @@ impl<'a> Handover<'a> {
         framing: &'a mut Framing,
         idle: Duration,
     ) -> Self {
-        Self { from, to, framing, idle, release: None, watch_target: false, most: u64::MAX }
+        let (first, release, watch_target, most) = (idle, None, false, u64::MAX);
+        Self { from, to, framing, idle, first, release, watch_target, most }
     }
 }

@@ -113,6 +113,16 @@ impl Policy {
         config.engine.mode == EngineMode::Auto && config.engine.learn_reads
     }
 
+    /// Whether a response may be handed over before its first byte has come. Where a limit is 0 that is
+    /// what was asked for; otherwise user space waits for that byte, whose time tells how long the
+    /// instance took to begin.
+    pub fn from_the_head(&self, framing: Framing) -> bool {
+        match framing.is_length() || self.mode == EngineMode::Sockmap {
+            true => self.hand_over_from_bytes == 0,
+            false => self.hand_over_from_reads == 0,
+        }
+    }
+
     /// At which moment to hand over, if at all.
     pub fn hand_over(&self, copier: &Copier, attempts: Attempts) -> HandoverPoint {
         match self.pays(copier, attempts) {

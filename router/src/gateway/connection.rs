@@ -11,6 +11,7 @@ use super::{
 use crate::{
     engine::Conn,
     http::{self, ErrorForm, Failure, Method, Reply},
+    log,
     net::with_read_buffer,
     prefix,
 };
@@ -26,7 +27,7 @@ pub(super) async fn serve(worker: &WorkerContext, mut client: Conn, peer: IpAddr
         let next = match read::read(worker, &mut client, peer).await {
             Ok(request) => exchange::run(worker, &mut client, request).await,
             Err(NoRequest::Over) => return,
-            Err(NoRequest::Rejected(failure)) => reject(worker, &mut client, &failure).await,
+            Err(NoRequest::Rejected(failure)) => reject(worker, &mut client, peer, &failure).await,
         };
         match next {
             Next::KeepAlive => {}
@@ -38,8 +39,16 @@ pub(super) async fn serve(worker: &WorkerContext, mut client: Conn, peer: IpAddr
 }
 
 /// Answers bytes that are no request, or one that is not served.
-async fn reject(worker: &WorkerContext, client: &mut Conn, failure: &Failure) -> Next {
+async fn reject(
+    worker: &WorkerContext,
+    client: &mut Conn,
+    peer: IpAddr,
+    failure: &Failure,
+) -> Next {
     worker.metrics.all.error(failure.status, failure.reason);
+    if worker.fleet().config().access_log {
+        log::access(&log::Access::refused(peer, failure.status, failure.reason));
+    }
     let mut out = Vec::with_capacity(512);
     let (form, head_only) = refused_form(&client.input);
     let reply = Reply { head_only, ..Reply::default() };

@@ -5,10 +5,11 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, bail};
+use serde_json::json;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, watch},
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     admin,
+    config::LogFormat,
     fleet::{self, Counters},
     shared::{Phase, Shared},
 };
@@ -65,7 +67,8 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     resolve_at_start(&shared).await;
-    announce(&addresses, admin.as_ref())?;
+    let format = shared.fleet.load().config().log.format;
+    announce(format, &addresses, admin.as_ref())?;
     if let Some(listener) = admin {
         tokio::task::spawn_local(serve_admin(listener, shared.clone()));
     }
@@ -141,17 +144,31 @@ async fn all_ended(ended: &mut mpsc::UnboundedReceiver<()>) {
 }
 
 /// Says on standard output where the gateway listens, for people and for scripts that asked for
-/// port 0.
-fn announce(addresses: &[SocketAddr], admin: Option<&TcpListener>) -> anyhow::Result<()> {
+/// port 0; in JSON where the log is.
+fn announce(
+    format: LogFormat,
+    addresses: &[SocketAddr],
+    admin: Option<&TcpListener>,
+) -> anyhow::Result<()> {
+    let admin = admin.map(TcpListener::local_addr).transpose()?;
+    let listening = addresses.iter().map(|address| ("listening", Some(*address)));
+    let events = listening.chain(admin.map(|address| ("admin", Some(address))));
+    let lines: String = events
+        .chain([("ready", None)])
+        .map(|(event, address)| match (format, address) {
+            (LogFormat::Text, Some(address)) => format!("{event} on {address}\n"),
+            (LogFormat::Text, None) => format!("{event}\n"),
+            (LogFormat::Json, address) => {
+                let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+                let mut line = json!({ "timestamp": timestamp, "level": "INFO", "message": event });
+                if let Some(address) = address {
+                    line["address"] = address.to_string().into();
+                }
+                format!("{line}\n")
+            }
+        })
+        .collect();
     let mut out = std::io::stdout().lock();
-    let mut lines = String::new();
-    for address in addresses {
-        lines += &format!("listening on {address}\n");
-    }
-    if let Some(admin) = admin {
-        lines += &format!("admin on {}\n", admin.local_addr()?);
-    }
-    lines += "ready\n";
     // Whoever started the gateway may have closed its end: no reason not to serve.
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
     Ok(())

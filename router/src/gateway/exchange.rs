@@ -19,7 +19,7 @@ use crate::{engine::Conn, metrics::Outcome};
 pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: Request) -> Next {
     let fleet = worker.fleet();
     let head = request.head;
-    let record = Record::new(&head, request.identity);
+    let record = Record::new(worker, &request, fleet.config().access_log);
     let body_read = head.framing.is_done();
     let mut scope = Scope { worker, fleet: &fleet, client, record, body_read };
     let next = match phases(&mut scope, &mut request).await {
@@ -30,7 +30,7 @@ pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: 
             Next::Drop
         }
     };
-    scope.record.finish(fleet.config());
+    scope.record.finish();
     next
 }
 

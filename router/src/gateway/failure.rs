@@ -73,7 +73,7 @@ pub(super) fn before_response(
             instance.note_failure(FailureKind::Reset, blame);
             tracing::warn!(instance = %instance.url, %error, "closed before answering");
             (
-                Outcome::ConnectError,
+                Outcome::UpstreamClosed,
                 reply(
                     502,
                     "upstream_closed",
@@ -119,7 +119,12 @@ pub(super) fn after_response(instance: &Instance, broken: Broken, blame: Blame) 
     match broken {
         Broken::ClientGone => Outcome::ClientGone,
         Broken::BadRequest(_) | Broken::TooLarge => Outcome::BadRequest,
-        Broken::ClientStalled | Broken::StreamTimeout | Broken::FirstByteTimeout => {
+        Broken::FirstByteTimeout => {
+            instance.note_failure(FailureKind::Timeout, blame);
+            tracing::warn!(instance = %instance.url, "nothing followed a response's head in time");
+            Outcome::TimeoutFirstByte
+        }
+        Broken::ClientStalled | Broken::StreamTimeout => {
             tracing::warn!(instance = %instance.url, "a response stood still for too long");
             Outcome::TimeoutIdle
         }

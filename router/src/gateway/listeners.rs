@@ -1,6 +1,7 @@
 //! The addresses that clients connect to.
 
 use std::{
+    io,
     net::{SocketAddr, TcpListener},
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
 };
@@ -29,19 +30,42 @@ pub(super) fn bind(
     for &address in addresses {
         // SO_REUSEPORT would let a second gateway of the same user share the port in silence, and
         // take half of the connections: a plain bind finds out first.
-        socket::probe_free(address).with_context(|| {
-            format!("cannot listen on {address}; another program may be using the port")
-        })?;
+        socket::probe_free(address).map_err(|error| refused(address, "clients", error))?;
         let mut actual = address;
         for listeners in &mut bound.per_thread {
             let listener = socket::listen(actual, segment)
-                .with_context(|| format!("cannot listen on {address}"))?;
+                .map_err(|error| refused(address, "clients", error))?;
             actual = listener.local_addr().context("a listener has no address")?;
             listeners.push(listener);
         }
         bound.addresses.push(actual);
     }
     Ok(bound)
+}
+
+/// What is wrong with an address to listen on, and what to do about it.
+pub(super) fn refused(address: SocketAddr, whom: &str, error: io::Error) -> anyhow::Error {
+    let port = address.port();
+    let advice = match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            format!("another program has the port; `ss -ltnp 'sport = :{port}'` names it")
+        }
+        Some(libc::EACCES) if port < 1024 => {
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE, or a lower \
+             net.ipv4.ip_unprivileged_port_start"
+                .to_owned()
+        }
+        Some(libc::EACCES) => "a security policy of this host forbids it".to_owned(),
+        Some(libc::EADDRNOTAVAIL) => {
+            "no interface of this host has that address; `ip address` lists those it has".to_owned()
+        }
+        Some(libc::EAFNOSUPPORT) => "this host has IPv6 turned off".to_owned(),
+        _ => {
+            return anyhow::Error::new(error)
+                .context(format!("cannot listen on {address} for {whom}"));
+        }
+    };
+    anyhow::anyhow!("cannot listen on {address} for {whom}: {error}: {advice}")
 }
 
 /// Raises the soft limit of open descriptors to the hard one: each exchange needs two.

@@ -26,7 +26,11 @@ mod reload;
 mod scope;
 mod worker;
 
-use std::{path::PathBuf, sync::Arc, thread};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -78,7 +82,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     let admin = match config.admin {
         Some(address) => Some(
             std::net::TcpListener::bind(address)
-                .with_context(|| format!("cannot listen on {address} for the admin pages"))?,
+                .map_err(|error| listeners::refused(address, "the admin pages", error))?,
         ),
         None => None,
     };
@@ -121,6 +125,10 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
             Ok(result) => result.context("a worker thread failed")?,
             Err(_) => anyhow::bail!("a worker thread panicked; the log has the message"),
         }
+    }
+    let cut = shared.metrics.clients.cut.load(Relaxed);
+    if cut > 0 {
+        tracing::warn!(exchanges = cut, "cut: they had not ended by the end of the drain time");
     }
     result
 }

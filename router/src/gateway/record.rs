@@ -5,19 +5,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{context::WorkerContext, read::Identity};
+use super::{
+    context::WorkerContext,
+    read::{Identity, Request},
+};
 use crate::{
-    config::Config,
+    api::Api,
     fleet::{Endpoint, Instance, Variant},
-    http::{Failure, Method, RequestHead, ResponseHead},
+    http::{Failure, Method, ResponseHead},
     log,
     metrics::Outcome,
-    prefix::Api,
     routing::{Choice, Reason},
 };
 
+/// Bytes of a text of the client's that an access line shows.
+const SHOWN: usize = 256;
+
 /// Notes of one exchange.
 pub(super) struct Record<'f> {
+    worker: &'f WorkerContext,
     started: Instant,
     method: Method,
     pub(super) identity: Identity,
@@ -29,6 +35,7 @@ pub(super) struct Record<'f> {
     error: Option<&'static str>,
     pub(super) status: u16,
     pub(super) outcome: Option<Outcome>,
+    head: Option<Duration>,
     first_byte: Option<Duration>,
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
@@ -39,14 +46,32 @@ pub(super) struct Record<'f> {
     finished: bool,
     /// How the last instance tried could not be reached, and what it would be answered with.
     pub(super) unreachable: Option<(Outcome, Option<Failure>)>,
+    /// `None` where nobody asked for access lines: nothing is kept for them then.
+    asked: Option<Box<Asked>>,
 }
 
-impl Record<'_> {
-    pub(super) fn new(head: &RequestHead, identity: Identity) -> Self {
+/// What was asked for, for the access line.
+struct Asked {
+    path: String,
+    model: String,
+    tenant: Option<u64>,
+}
+
+impl<'f> Record<'f> {
+    /// With `access_log`, the exchange ends with a line in the log.
+    pub(super) fn new(worker: &'f WorkerContext, request: &Request, access_log: bool) -> Self {
+        let asked = access_log.then(|| {
+            Box::new(Asked {
+                path: shown(request.path().as_bytes()),
+                model: String::new(),
+                tenant: None,
+            })
+        });
         Self {
+            worker,
             started: Instant::now(),
-            method: head.method,
-            identity,
+            method: request.head.method,
+            identity: request.identity,
             api: Api::Other,
             endpoint: None,
             variant: None,
@@ -55,6 +80,7 @@ impl Record<'_> {
             error: None,
             status: 0,
             outcome: None,
+            head: None,
             first_byte: None,
             request_bytes: 0,
             response_bytes: 0,
@@ -62,6 +88,15 @@ impl Record<'_> {
             added: Duration::ZERO,
             finished: false,
             unreachable: None,
+            asked,
+        }
+    }
+
+    /// It is known which model the client wants, and whose request it is.
+    pub(super) fn asks_for(&mut self, model: Option<&[u8]>, tenant: Option<&[u8]>) {
+        if let Some(asked) = &mut self.asked {
+            asked.model = shown(model.unwrap_or_default());
+            asked.tenant = tenant.map(xxhash_rust::xxh3::xxh3_64);
         }
     }
 
@@ -79,44 +114,55 @@ impl Record<'_> {
     /// The instance's response has begun.
     pub(super) fn responded(&mut self, response: &ResponseHead) {
         self.status = response.status;
+        self.head = Some(self.started.elapsed());
+    }
+
+    /// The first byte of its body has come.
+    pub(super) fn body_began(&mut self) {
         self.first_byte = Some(self.started.elapsed());
     }
 
     /// The gateway answered itself, with an error.
-    pub(super) fn replied(&mut self, worker: &WorkerContext, failure: &Failure) {
+    pub(super) fn replied(&mut self, failure: &Failure) {
         self.status = failure.status;
         self.error = Some(failure.reason);
         match &self.endpoint {
             Some(endpoint) => endpoint.metrics.error(failure.status, failure.reason),
-            None => worker.metrics.all.error(failure.status, failure.reason),
+            None => self.worker.metrics.all.error(failure.status, failure.reason),
         }
     }
 
     /// The exchange is over.
-    pub(super) fn finish(mut self, config: &Config) {
+    pub(super) fn finish(mut self) {
         self.finished = true;
+        self.end();
+    }
+
+    fn end(&mut self) {
         let duration = self.started.elapsed();
         if let (Some(instance), Some(outcome)) = (&self.instance, self.outcome) {
             instance.metrics.ended(outcome, duration);
         }
-        if !config.access_log {
-            return;
-        }
+        let Some(asked) = &self.asked else { return };
         let ids = &self.identity.ids;
         log::access(&log::Access {
             client: self.identity.client,
             request_id: ids.request.as_str(),
             trace_id: ids.trace.as_ref().map_or("", |trace| trace.trace_id()),
+            method: self.method.as_str(),
+            path: &asked.path,
+            api: self.api.as_str(),
             endpoint: self.endpoint.map_or("", |endpoint| &endpoint.name),
             variant: self.variant.map_or("", |variant| &variant.name),
-            method: self.method.as_str(),
-            api: self.api.as_str(),
+            model: &asked.model,
+            tenant: asked.tenant,
             status: self.status,
             instance: self.instance.as_ref().map_or("", |instance| &instance.url),
             reason: self.error.or(self.reason.map(Reason::as_str)).unwrap_or_default(),
             outcome: self.outcome.map_or("", Outcome::as_str),
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
+            head: self.head,
             first_byte: self.first_byte,
             duration,
             engine: self.kernel_engine.unwrap_or("userspace"),
@@ -127,8 +173,15 @@ impl Record<'_> {
 impl Drop for Record<'_> {
     /// An exchange whose task is dropped was cut at the end of the drain time.
     fn drop(&mut self) {
-        if let (false, Some(instance)) = (self.finished, &self.instance) {
-            instance.metrics.ended(Outcome::Shutdown, self.started.elapsed());
+        if !self.finished {
+            self.outcome = Some(Outcome::Shutdown);
+            self.worker.metrics.all.clients.cut.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.end();
         }
     }
+}
+
+/// A text of the client's as a line may show it. The log escapes what is not printable.
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned()
 }

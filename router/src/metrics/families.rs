@@ -38,6 +38,7 @@ pub(super) struct Families {
     pub(super) available: IntGaugeVec,
     pub(super) draining: IntGaugeVec,
     pub(super) health_checks: IntCounterVec,
+    pub(super) response_head: HistogramVec,
     pub(super) first_byte: HistogramVec,
     pub(super) duration: HistogramVec,
     pub(super) decision: HistogramVec,
@@ -91,8 +92,10 @@ impl Families {
                 "Exchanges that ended after an instance was chosen, by outcome: ok (the whole \
                  response reached the client, whatever its status), client_gone (the client left \
                  first), upstream_aborted (the instance broke off inside its response; the client's \
-                 connection was aborted too), connect_error, timeout_connect, timeout_first_byte, \
-                 timeout_idle (a body stood still for too long), bad_response (the instance's \
+                 connection was aborted too), upstream_closed (it closed the connection before it \
+                 answered, as when it crashes), connect_error (it could not be reached), \
+                 timeout_connect, timeout_first_byte, timeout_idle (a body stood still for too \
+                 long), bad_response (the instance's \
                  answer was not HTTP/1.1 that can be passed on), bad_request (the client's body \
                  broke its own framing), shutdown (cut at the end of the drain time).",
                 &with(&INSTANCE, "outcome"),
@@ -131,11 +134,23 @@ impl Families {
                 "Active health checks of the instance, by result: ok or failed.",
                 &with(&INSTANCE, "result"),
             ),
+            response_head: of.histograms(
+                "atalho_time_to_response_head_seconds",
+                "From the last byte of the request sent to the instance until the head of its \
+                 response had been read. Many servers (vLLM) send the head before they begin to \
+                 work.",
+                &INSTANCE,
+                FIRST_BYTE_BUCKETS,
+            ),
             first_byte: of.histograms(
                 "atalho_time_to_first_byte_seconds",
-                "From the last byte of the request sent to the instance until the head of its \
-                 response had been read. With engines that stream, this is queueing and prefill.",
-                &INSTANCE,
+                "From the last byte of the request sent to the instance until the first byte of \
+                 its response's body had been read. With streamed=\"true\" (bodies of unknown \
+                 length) this is the time to the first token: queueing and prefill. With \
+                 streamed=\"false\" it is most of the whole. Responses without a body do not count, \
+                 nor those that were handed over to the kernel before their first byte \
+                 (engine.hand_over_from_reads or engine.hand_over_from_bytes is 0).",
+                &with(&INSTANCE, "streamed"),
                 FIRST_BYTE_BUCKETS,
             ),
             duration: of.histograms(
@@ -294,6 +309,7 @@ impl Families {
         remove_matching(&self.in_flight, labels);
         remove_matching(&self.available, labels);
         remove_matching(&self.draining, labels);
+        remove_matching(&self.response_head, labels);
         remove_matching(&self.first_byte, labels);
         remove_matching(&self.duration, labels);
         remove_matching(&self.pool_idle, labels);

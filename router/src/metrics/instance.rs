@@ -22,8 +22,10 @@ pub enum Outcome {
     ClientGone,
     /// The instance broke off inside its response.
     UpstreamAborted,
-    /// The instance could not be reached, or closed before it answered.
+    /// The instance could not be reached.
     ConnectError,
+    /// The instance closed or reset the connection before it answered.
+    UpstreamClosed,
     /// No connection within the connect time.
     TimeoutConnect,
     /// No response within the first-byte time.
@@ -40,11 +42,12 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, in the order of the discriminants.
-    const ALL: [Outcome; 10] = [
+    const ALL: [Outcome; 11] = [
         Outcome::Ok,
         Outcome::ClientGone,
         Outcome::UpstreamAborted,
         Outcome::ConnectError,
+        Outcome::UpstreamClosed,
         Outcome::TimeoutConnect,
         Outcome::TimeoutFirstByte,
         Outcome::TimeoutIdle,
@@ -60,6 +63,7 @@ impl Outcome {
             Outcome::ClientGone => "client_gone",
             Outcome::UpstreamAborted => "upstream_aborted",
             Outcome::ConnectError => "connect_error",
+            Outcome::UpstreamClosed => "upstream_closed",
             Outcome::TimeoutConnect => "timeout_connect",
             Outcome::TimeoutFirstByte => "timeout_first_byte",
             Outcome::TimeoutIdle => "timeout_idle",
@@ -82,7 +86,9 @@ pub struct InstanceMetrics {
     requests: ByLabel,
     outcomes: [IntCounter; Outcome::ALL.len()],
     responses: [IntCounter; CLASSES.len()],
-    first_byte: Histogram,
+    response_head: Histogram,
+    /// Of bodies of known length, and of others.
+    first_byte: [Histogram; 2],
     duration: Histogram,
     in_flight: IntGauge,
     available: IntGauge,
@@ -136,7 +142,9 @@ impl InstanceMetrics {
             outcomes: Outcome::ALL
                 .map(|outcome| families.outcomes.with_label_values(&with(outcome.as_str()))),
             responses: CLASSES.map(|class| families.responses.with_label_values(&with(class))),
-            first_byte: families.first_byte.with_label_values(&labels),
+            response_head: families.response_head.with_label_values(&labels),
+            first_byte: ["false", "true"]
+                .map(|streamed| families.first_byte.with_label_values(&with(streamed))),
             duration: families.duration.with_label_values(&labels),
             in_flight: families.in_flight.with_label_values(&labels),
             available: families.available.with_label_values(&labels),
@@ -175,7 +183,13 @@ impl InstanceMetrics {
         if let Some(class) = self.responses.get(usize::from(status / 100).wrapping_sub(1)) {
             class.inc();
         }
-        self.first_byte.observe(waited.as_secs_f64());
+        self.response_head.observe(waited.as_secs_f64());
+    }
+
+    /// The first byte of the response's body arrived, `waited` after the request had been sent.
+    /// `streamed` when its length was not known beforehand.
+    pub fn body_began(&self, streamed: bool, waited: Duration) {
+        self.first_byte[usize::from(streamed)].observe(waited.as_secs_f64());
     }
 
     /// An active health check ended.

@@ -19,7 +19,7 @@ mod process;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicU64},
 };
 
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
@@ -84,6 +84,9 @@ pub struct ClientMetrics {
     pub accepted: IntCounter,
     /// Connections open now.
     pub open: IntGauge,
+    /// Exchanges that were cut at the end of the drain time. Nobody can ask for it any more by
+    /// then: it is for the log.
+    pub cut: AtomicU64,
 }
 
 impl Metrics {
@@ -97,6 +100,7 @@ impl Metrics {
             clients: ClientMetrics {
                 accepted: families.client_connections.clone(),
                 open: families.client_connections_open.clone(),
+                cut: AtomicU64::new(0),
             },
             config: ConfigMetrics::new(&families),
             guard: Mirrors::new(families.guard_packets.clone()),

@@ -14,6 +14,7 @@ fn counts_by_pre_resolved_handles() {
     instance.chosen("home");
     instance.chosen(&String::from("over_flow").replace('_', "").leak()[..]);
     instance.responded(200, Duration::from_millis(20));
+    instance.body_began(true, Duration::from_millis(25));
     instance.ended(Outcome::Ok, Duration::from_millis(30));
     instance.ended(Outcome::ClientGone, Duration::from_millis(30));
     instance.state(3, true, false);
@@ -26,7 +27,10 @@ fn counts_by_pre_resolved_handles() {
         format!(r#"atalho_exchanges_total{{{labels},outcome="client_gone",variant="main"}} 1"#),
         format!(r#"atalho_responses_total{{class="2xx",{labels},variant="main"}} 1"#),
         format!(r#"atalho_in_flight_requests{{{labels},variant="main"}} 3"#),
-        format!(r#"atalho_time_to_first_byte_seconds_count{{{labels},variant="main"}} 1"#),
+        format!(r#"atalho_time_to_response_head_seconds_count{{{labels},variant="main"}} 1"#),
+        format!(
+            r#"atalho_time_to_first_byte_seconds_count{{{labels},streamed="true",variant="main"}} 1"#
+        ),
     ] {
         assert!(page.lines().any(|have| have == line), "no {line} in\n{page}");
     }

@@ -36,7 +36,9 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         live: false,
         about: "Where its length is known, the kernel gets a body only when at least this much \
                 of it is left: the hand-over has a cost of its own, which a short body does not \
-                earn back. Without a length, `sockmap` gets it once this much of it has passed.",
+                earn back. Without a length, `sockmap` gets it once this much of it has passed. \
+                Responses are handed over from their first byte on, whose time is measured; with 0 \
+                from their head on, and it is not.",
     },
     Setting {
         path: "engine.hand_over_from_reads",
@@ -44,7 +46,8 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         default: Some("4"),
         live: false,
         about: "A body of unknown length is spliced once it came in this many reads. A read finds a \
-                token most often, and a hand-over is earned back after some eight tokens.",
+                token most often, and a hand-over is earned back after some eight tokens. With 0 \
+                it is spliced from the head on, and the time to its first byte is not measured.",
     },
     Setting {
         path: "engine.learn_reads",

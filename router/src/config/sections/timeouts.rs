@@ -35,15 +35,17 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration { min: ms(10), max: DAY, zero: None },
         default: Some(r#""10m""#),
         live: true,
-        about: "From the end of the request to the first byte of the response. Long, because the \
-                prefill of a long prompt, or a queue in front of it, sends nothing for minutes.",
+        about: "From the end of the request to the first byte of the response's body, or to its \
+                head where there is no body. Long, because the prefill of a long prompt, or a queue \
+                in front of it, sends nothing for minutes, or only the head.",
     },
     Setting {
         path: "timeouts.stream_idle",
         kind: Kind::Duration { min: ms(10), max: DAY, zero: None },
         default: Some(r#""5m""#),
         live: true,
-        about: "Longest pause within a response. There is no limit on a stream's total time.",
+        about: "Longest pause within a response's body, once it has begun. There is no limit on a \
+                stream's total time.",
     },
     Setting {
         path: "timeouts.client_idle",

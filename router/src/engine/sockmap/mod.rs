@@ -104,7 +104,7 @@ impl Sockmap {
     /// Dropping the future leaves all consistent, provided that both connections are dropped next:
     /// an in-flight counter is then the caller's in every case.
     pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
-        let Handover { from, to, framing, idle, release, watch_target, most } = handover;
+        let Handover { from, to, framing, idle, first, release, watch_target, most } = handover;
         if framing.is_done() {
             return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
@@ -114,7 +114,7 @@ impl Sockmap {
             Ok(handed) => handed,
             Err(end) => return HandoverOutcome { bytes: 0, released: false, end },
         };
-        let woken = handed.wait(from, to, idle, watch_target).await;
+        let woken = handed.wait(from, to, [first, idle], watch_target).await;
         if matches!(woken, Woken::Source(Side::Closed)) {
             // The hang-up is seen before the program has looked at the packet that brought it.
             tcp::kick(&from.stream);
@@ -215,12 +215,24 @@ struct HandedOver<'a> {
 
 impl HandedOver<'_> {
     /// Waits until the program stops, one of the connections hangs up, or nothing has moved for
-    /// `idle`.
-    async fn wait(&mut self, from: &Conn, to: &Conn, idle: Duration, watch_target: bool) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(STALL_CHECK_INTERVAL)));
+    /// as long as `limits` say: before the first byte, and after it.
+    async fn wait(
+        &mut self,
+        from: &Conn,
+        to: &Conn,
+        limits: [Duration; 2],
+        watch_target: bool,
+    ) -> Woken {
+        let began = self.direction.last_ns();
+        let look = limits[0].min(limits[1]).min(STALL_CHECK_INTERVAL);
+        let mut timer = std::pin::pin!(tokio::time::sleep(look));
         std::future::poll_fn(|cx| {
             let ended = self.poll_ended(cx, to, watch_target);
-            if ended.is_ready() { ended } else { self.poll_idle(cx, from, idle, timer.as_mut()) }
+            if ended.is_ready() {
+                return ended;
+            }
+            let idle = limits[usize::from(self.direction.last_ns() != began)];
+            self.poll_idle(cx, from, idle, look, timer.as_mut())
         })
         .await
     }
@@ -243,12 +255,13 @@ impl HandedOver<'_> {
         Poll::Pending
     }
 
-    /// Ready when nothing has moved for `idle`. Looks at the source now and then until that.
+    /// Ready when nothing has moved for `idle`. Looks at the source every `look` until that.
     fn poll_idle(
         &self,
         cx: &mut Context<'_>,
         from: &Conn,
         idle: Duration,
+        look: Duration,
         mut timer: std::pin::Pin<&mut Sleep>,
     ) -> Poll<Woken> {
         while timer.as_mut().poll(cx).is_ready() {
@@ -265,7 +278,7 @@ impl HandedOver<'_> {
                     return Poll::Ready(Woken::Stopped);
                 }
             }
-            timer.as_mut().reset(Instant::now() + (idle - quiet).min(STALL_CHECK_INTERVAL));
+            timer.as_mut().reset(Instant::now() + (idle - quiet).min(look));
         }
         Poll::Pending
     }

@@ -231,7 +231,7 @@ impl Splice {
     /// the last byte; the future ends when the target has acknowledged all, because the two sockets
     /// may not be used before.
     pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
-        let Handover { from, to, framing, idle, release, watch_target, most } = handover;
+        let Handover { from, to, framing, idle, first, release, watch_target, most } = handover;
         if framing.is_done() {
             return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
@@ -247,7 +247,7 @@ impl Splice {
                 };
             }
         };
-        let mut woken = pair.wait(from, to, idle, watch_target).await;
+        let mut woken = pair.wait(from, to, [first, idle], watch_target).await;
         if pair.entry.stop() == stop::BYPASSED {
             woken = Woken::SourceBroken;
         }

@@ -77,17 +77,18 @@ pub(super) struct Pair<'a> {
 
 impl Pair<'_> {
     /// Waits until everything is acknowledged, one of the connections hangs up, or nothing has moved
-    /// for `idle`.
+    /// for as long as `limits` say: before the first byte, and after it.
     pub(super) async fn wait(
         &mut self,
         from: &Conn,
         to: &Conn,
-        idle: Duration,
+        limits: [Duration; 2],
         watch_target: bool,
     ) -> Woken {
-        let mut timer = std::pin::pin!(tokio::time::sleep(idle.min(FIRST_ACK_TIMEOUT)));
+        let look = limits[0].min(limits[1]).min(FIRST_ACK_TIMEOUT);
+        let mut timer = std::pin::pin!(tokio::time::sleep(look));
         let ends = (from, to);
-        std::future::poll_fn(|cx| self.poll(cx, ends, idle, watch_target, timer.as_mut())).await
+        std::future::poll_fn(|cx| self.poll(cx, ends, limits, watch_target, timer.as_mut())).await
     }
 
     /// Takes a body back that does not get anywhere: as soon as something was forwarded, and nothing of
@@ -117,7 +118,7 @@ impl Pair<'_> {
         &self,
         cx: &mut Context<'_>,
         (from, to): (&Conn, &Conn),
-        idle: Duration,
+        limits: [Duration; 2],
         watch_target: bool,
         mut timer: Pin<&mut Sleep>,
     ) -> Poll<Woken> {
@@ -165,6 +166,7 @@ impl Pair<'_> {
             return Poll::Ready(Woken::TargetGone);
         }
         let live = self.entry.mode() == mode::LIVE;
+        let idle = limits[usize::from(self.entry.forwarded() != 0)];
         let limit = match (live, self.orphaned.get()) {
             (true, _) => idle,
             (false, false) => idle.min(LAST_ACK_TIMEOUT),
@@ -184,7 +186,7 @@ impl Pair<'_> {
             if self.entry.mode() == mode::PASS {
                 return Poll::Ready(Woken::Quiet);
             }
-            let look = if looks { FIRST_ACK_TIMEOUT } else { MAX_TIMER };
+            let look = if looks { limits[1].min(FIRST_ACK_TIMEOUT) } else { MAX_TIMER };
             timer.as_mut().reset(Instant::now() + (limit - still).min(look));
         }
         Poll::Pending

@@ -60,7 +60,12 @@ pub(super) async fn relay(
     plan.endpoint.metrics.added(scope.record.added + arrived.elapsed());
     let mut ticket: Option<Ticket> = Some(choice.ticket);
     let lengths = plan.variant.answers.of(plan.api as usize);
-    let result = relay.response_body(scope.client, &mut copier, &mut ticket, lengths).await;
+    let streamed = !response.framing.is_length();
+    let began = |waited| {
+        instance.metrics.body_began(streamed, waited);
+        scope.record.body_began();
+    };
+    let result = relay.response_body(scope.client, &mut copier, &mut ticket, lengths, began).await;
     lengths.note_due(relay.response_due);
     if !response.framing.is_length() && !dechunk {
         lengths.note(copier.reads_with(relay.kernel_response_bytes));

@@ -32,7 +32,7 @@ pub(in crate::gateway) async fn failure(
     let fields = [(REQUEST_ID, id.as_bytes())];
     let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields: &fields };
     http::reply::failure(&mut out, scope.record.api.error_form(), failure, &reply);
-    scope.record.replied(scope.worker, failure);
+    scope.record.replied(failure);
     send(scope, &out, keep_alive).await
 }
 

@@ -30,13 +30,15 @@ pub(super) async fn scan(
     feed(scope, &mut scanner, plan).await?;
     let began = Instant::now();
     let prefix = scanner.finish();
-    plan.key = Some(prefix::key(&KeyParts::of(
+    let parts = KeyParts::of(
         &plan.endpoint.name,
         &plan.variant.name,
         tenant.map(str::as_bytes),
         target.named_model(),
         &prefix,
-    )));
+    );
+    scope.record.asks_for(parts.model, parts.tenant);
+    plan.key = Some(prefix::key(&parts));
     plan.spent += began.elapsed();
     Ok(())
 }

@@ -64,6 +64,8 @@ pub(super) async fn decide<'f>(
     if by_prefix {
         body::scan(scope, &mut plan, target, *tenant).await?;
     } else {
+        let named = target.named_model().map(str::as_bytes);
+        scope.record.asks_for(named, tenant.map(str::as_bytes));
         body::take_at_hand(scope.client, &mut plan)?;
     }
     scope.body_read = plan.framing.is_done();

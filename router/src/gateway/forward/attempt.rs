@@ -1,7 +1,5 @@
 //! One instance is sent the request.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 
 use super::{
@@ -53,12 +51,11 @@ pub(super) async fn attempt<'f>(
         }
         copier.push(head_out.clone());
         copier.push(plan.body.clone());
-        let sent = Instant::now();
         let sending = Sending::new(copier);
         let mut relay = Relay::new(scope.worker, config, upstream, sending, plan.body.len());
         match final_head(&mut relay, scope.client, request, &config.head_limits()).await {
             Ok((response, head)) => {
-                instance.metrics.responded(response.status, sent.elapsed());
+                instance.metrics.responded(response.status, relay.sending.elapsed());
                 scope.record.responded(&response);
                 relay.sending.copier.forget();
                 failure::note_response(&instance, &response, &head, blame);

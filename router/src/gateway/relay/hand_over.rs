@@ -1,6 +1,6 @@
 //! Bodies that the kernel carries for a while.
 
-use std::io;
+use std::{io, time::Instant};
 
 use super::Relay;
 use crate::gateway::failure::Broken;
@@ -42,7 +42,7 @@ impl Relay<'_> {
             // As when a write fails: it may have said why, and the response decides. Another
             // hand-over would end in the same way at once, for ever.
             HandoverEnd::TargetGone => {
-                self.sending.done = true;
+                self.sending.done = Some(Instant::now());
                 self.sending.broken = Some(io::ErrorKind::ConnectionReset.into());
                 Ok(())
             }
@@ -66,12 +66,16 @@ impl Relay<'_> {
         }
         // The kernel engine watches the client itself.
         self.watch.pause();
-        let idle = self.config.timeouts.stream_idle;
+        let begun = response.bytes() + self.kernel_response_bytes > 0;
+        let timeouts = &self.config.timeouts;
+        let idle = timeouts.stream_idle;
+        let first = if begun { idle } else { timeouts.first_byte };
         let slot = ticket.as_ref().map(Ticket::counter_slot);
         let framing = response.framing_mut();
         let outcome = engine
             .hand_over(Handover {
                 release: slot,
+                first,
                 ..Handover::new(&mut self.upstream, client, framing, idle)
             })
             .await;
@@ -97,7 +101,8 @@ impl Relay<'_> {
                 Err(Broken::Upstream(io::ErrorKind::ConnectionReset.into()))
             }
             HandoverEnd::TargetGone => Err(Broken::ClientGone),
-            HandoverEnd::Idle => Err(Broken::StreamTimeout),
+            HandoverEnd::Idle if begun || outcome.bytes > 0 => Err(Broken::StreamTimeout),
+            HandoverEnd::Idle => Err(Broken::FirstByteTimeout),
         }
     }
 

@@ -52,7 +52,7 @@ impl Relay<'_> {
                 }
                 Poll::Pending => {}
             }
-            if self.sending.done
+            if self.sending.done.is_some()
                 && self.watch.poll_gone(cx, client, self.worker, self.config).is_ready()
             {
                 return Poll::Ready(Err(Broken::ClientGone));
@@ -80,7 +80,7 @@ impl Relay<'_> {
     }
 
     fn poll_head_timer(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
-        if self.sending.done {
+        if self.sending.done.is_some() {
             ready!(self.timer.poll(cx, self.sending.copier.progress()));
             return Poll::Ready(Broken::FirstByteTimeout);
         }

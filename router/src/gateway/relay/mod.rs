@@ -12,6 +12,7 @@ mod idle_timer;
 use std::{
     io,
     task::{Context, Poll, ready},
+    time::{Duration, Instant},
 };
 
 use self::{client_watch::ClientWatch, idle_timer::IdleTimer};
@@ -27,18 +28,24 @@ pub(super) struct Sending {
     pub(super) copier: Copier,
     /// Why no more of it can be sent; the instance may still answer.
     broken: Option<io::Error>,
-    done: bool,
+    /// When no more of it was to be sent.
+    done: Option<Instant>,
     attempts: Attempts,
 }
 
 impl Sending {
     pub(super) fn new(copier: Copier) -> Self {
-        Self { copier, broken: None, done: false, attempts: Attempts::default() }
+        Self { copier, broken: None, done: None, attempts: Attempts::default() }
     }
 
     /// Whether the instance has been sent the whole request.
     pub(super) fn is_complete(&self) -> bool {
-        self.done && self.broken.is_none()
+        self.done.is_some() && self.broken.is_none()
+    }
+
+    /// How long ago the request had been sent; nothing if an answer has come before its end.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.done.map(|done| done.elapsed()).unwrap_or_default()
     }
 }
 
@@ -134,7 +141,7 @@ impl<'a> Relay<'a> {
         cx: &mut Context<'_>,
         client: &mut Conn,
     ) -> Poll<Result<Sent, Broken>> {
-        if self.sending.done {
+        if self.sending.done.is_some() {
             return Poll::Pending;
         }
         let keeps = self.keeps_request();
@@ -148,13 +155,13 @@ impl<'a> Relay<'a> {
         let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
         match step {
             Ok(Step::Complete) => {
-                sending.done = true;
+                sending.done = Some(Instant::now());
                 Poll::Ready(Ok(Sent::Finished))
             }
             Ok(Step::Drained) => Poll::Ready(Ok(Sent::HandOver)),
             // The instance takes no more, but it may have said why: the response decides.
             Err(CopyError::TargetGone(error)) => {
-                sending.done = true;
+                sending.done = Some(Instant::now());
                 sending.broken = Some(error);
                 Poll::Ready(Ok(Sent::Finished))
             }
