@@ -95,6 +95,21 @@ fn skips(text: &str) -> impl Iterator<Item = usize> {
     suspicious.map(|(index, _)| index + 1)
 }
 
+/// What is tested is what ships: no shorter times and no other paths in a build for tests.
+#[test]
+fn nothing_behaves_otherwise_under_test() {
+    let mut files = Vec::new();
+    for dir in ["router/src", "router-ebpf/src", "bench/src", "xtask/src"] {
+        rust_files(&workspace().join(dir), &mut files);
+    }
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        for way in ["cfg!(test)", "cfg(not(test))", "cfg_attr(test"] {
+            assert!(!text.contains(way), "{}: {way}", file.display());
+        }
+    }
+}
+
 /// All source files but what is built.
 fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry")) {

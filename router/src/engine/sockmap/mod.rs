@@ -33,10 +33,9 @@ use crate::{
     net::{HangupWatch, Side, Watched},
 };
 
-/// Longest time between two looks at a direction: its event may have been lost because the queue was
-/// full, or the kernel may have failed to show the program a packet.
-const STALL_CHECK_INTERVAL: Duration =
-    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
+/// Longest time between two looks at a direction at which nothing moves: its event may have been lost because
+/// the queue was full, or the kernel may have failed to show the program a packet. A look is one system call.
+const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What an engine may do.
 #[derive(Clone, Copy, Debug)]

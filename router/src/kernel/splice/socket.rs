@@ -16,9 +16,10 @@ const ECN: u8 = 8;
 /// `TCP_REPAIR` and `TCP_REPAIR_WINDOW` of linux/tcp.h.
 const REPAIR: libc::c_int = 19;
 const REPAIR_WINDOW: libc::c_int = 29;
-/// Values of `TCP_REPAIR`: the second ends it without a packet to the peer.
+/// Values of `TCP_REPAIR`: the second ends it without a packet to the peer, the third with a probe of its window.
 const ON: libc::c_int = 1;
 const OFF: libc::c_int = -1;
+const OFF_WITH_PROBE: libc::c_int = 0;
 
 /// `struct tcp_repair_window`.
 #[repr(C)]
@@ -38,33 +39,14 @@ struct RepairWindow {
 /// # Errors
 /// When the system refuses: this takes `CAP_NET_ADMIN`.
 pub(crate) fn widen(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set(socket, REPAIR, &ON)?;
-    let done = widen_in_repair(socket, bytes);
-    // As long as it is on, the socket would be closed without a reset.
-    set(socket, REPAIR, &OFF)?;
-    done
-}
-
-fn widen_in_repair(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    let mut window = RepairWindow::default();
-    let mut length = size_of_val(&window) as libc::socklen_t;
-    // SAFETY: the buffer has the length that the call is told.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            REPAIR_WINDOW,
-            (&raw mut window).cast(),
-            &mut length,
-        )
-    };
-    if rc != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if window.rcv_wnd >= bytes {
-        return Ok(());
-    }
-    set(socket, REPAIR_WINDOW, &RepairWindow { rcv_wnd: bytes, ..window })
+    in_repair(socket, OFF, || {
+        let mut window: RepairWindow = get(socket, libc::IPPROTO_TCP, REPAIR_WINDOW)?;
+        if window.rcv_wnd >= bytes {
+            return Ok(());
+        }
+        window.rcv_wnd = bytes;
+        set(socket, libc::IPPROTO_TCP, REPAIR_WINDOW, &window)
+    })
 }
 
 /// Makes a socket ask its peer for a sign of life.
@@ -72,29 +54,67 @@ fn widen_in_repair(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 /// # Errors
 /// When the system refuses: this takes `CAP_NET_ADMIN`.
 pub(crate) fn probe(socket: BorrowedFd<'_>) -> io::Result<()> {
-    /// Ends it with a probe of the peer's window.
-    const OFF_WITH_PROBE: libc::c_int = 0;
-    set(socket, REPAIR, &ON)?;
-    set(socket, REPAIR, &OFF_WITH_PROBE)
+    in_repair(socket, OFF_WITH_PROBE, || Ok(()))
+}
+
+/// Does something with a socket in repair mode, which is ended by `off`.
+///
+/// The mode changes one thing that the socket has had before, and does not put it back: ended, it leaves the
+/// socket without SO_REUSEADDR (`tcp_repair` in net/ipv4/tcp.c). The socket would then keep its port for itself
+/// as long as it waits in TIME_WAIT, and the next process could not listen there.
+fn in_repair(
+    socket: BorrowedFd<'_>,
+    off: libc::c_int,
+    work: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let reuse: libc::c_int = get(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+    set(socket, libc::IPPROTO_TCP, REPAIR, &ON)?;
+    let done = work();
+    // As long as it is on, the socket would be closed without a reset.
+    set(socket, libc::IPPROTO_TCP, REPAIR, &off)?;
+    if reuse != 0 {
+        set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &reuse)?;
+    }
+    done
 }
 
 /// Makes a socket send the acknowledgement that it owes, if it does.
 pub(crate) fn acknowledge_now(socket: BorrowedFd<'_>) {
-    let _ = set(socket, libc::TCP_QUICKACK, &1i32);
+    let _ = set(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &1i32);
 }
 
-fn set<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     // SAFETY: the value has the length that the call is told.
     let rc = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
             std::ptr::from_ref(value).cast(),
             size_of::<T>() as libc::socklen_t,
         )
     };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads an option that consists of integers, for which any bytes are valid.
+fn get<T: Default>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+) -> io::Result<T> {
+    let mut value = T::default();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the buffer has the length that the call is told.
+    let rc = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &mut length)
+    };
+    if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What two peers agreed on.
@@ -153,6 +173,24 @@ mod tests {
     /// `tcpi_rcv_wnd`.
     fn window(socket: &TcpStream) -> u32 {
         TcpInfo::of(socket).unwrap().word(232)
+    }
+
+    /// Or nobody could listen on its port while it waits in TIME_WAIT.
+    #[test]
+    fn what_repair_changes_is_put_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        let socket = socket2::SockRef::from(&near);
+        for reuse in [true, false] {
+            socket.set_reuse_address(reuse).unwrap();
+            for change in [|socket| widen(socket, 3 << 20), probe] {
+                match change(near.as_fd()) {
+                    Ok(()) => assert_eq!(socket.reuse_address().unwrap(), reuse),
+                    Err(error) => return crate::testing::skip(error),
+                }
+            }
+        }
     }
 
     #[test]
