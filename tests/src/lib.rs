@@ -10,6 +10,7 @@ pub mod capture;
 pub mod chunked;
 pub mod engine;
 pub mod frames;
+pub mod front;
 pub mod gate;
 pub mod gateway;
 pub mod message;

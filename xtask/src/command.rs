@@ -113,10 +113,12 @@ impl Cmd {
     }
 }
 
-/// Whether a program of this name is on the PATH.
+/// Whether a program of this name is on the PATH, or where the system's own are.
 pub(crate) fn on_path(name: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()))
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .any(|dir| dir.join(name).is_file())
 }
 
 /// Whether we are root.

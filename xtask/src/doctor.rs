@@ -39,8 +39,9 @@ pub(crate) fn doctor(workspace: &Workspace) -> Result<()> {
         ("ip", "network namespaces; package iproute2"),
         ("cargo-nextest", "runs tests faster; `cargo install cargo-nextest --locked`"),
         ("cargo-fuzz", "short fuzz runs; `cargo install cargo-fuzz --locked` and a nightly"),
-        ("nginx", "compared with in `cargo xtask bench`"),
-        ("haproxy", "compared with in `cargo xtask bench`"),
+        ("openssl", "certificates for the tests of TLS in front"),
+        ("nginx", "in front in tests, compared with in `cargo xtask bench`"),
+        ("haproxy", "in front in tests, compared with in `cargo xtask bench`"),
     ] {
         println!("  {}  {program} ({why})", if on_path(program) { "ok     " } else { "missing" });
     }

@@ -42,6 +42,18 @@ pub(crate) fn test_tools(workspace: &Workspace) -> Result<TestTools> {
             bail!("the tests need `{program}`: install {package} (Debian's name of the package)");
         }
     }
+    // Not on the way elsewhere: Debian starts them as services.
+    for (program, package) in
+        [("openssl", "openssl"), ("nginx", "nginx-light"), ("haproxy", "haproxy")]
+    {
+        if on_path(program) || in_ci() && apt_install(&[package]) {
+            continue;
+        }
+        if in_ci() {
+            bail!("the tests need `{program}`: install {package} (Debian's name of the package)");
+        }
+        eprintln!("{program} is not there: tests of TLS in front are skipped without {package}");
+    }
     Ok(TestTools { python: python(workspace)?, nextest: has_nextest() })
 }
 
