@@ -143,7 +143,7 @@ impl Fleet {
     /// Tells the instances of each variant of each other.
     fn introduce(&self) {
         for (_, variant, _) in self.instances() {
-            variant.peers.set(variant.instances.iter().map(Arc::downgrade).collect());
+            variant.peers.set(variant.instances.iter().map(Arc::downgrade));
         }
     }
 

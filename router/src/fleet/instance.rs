@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use super::{
     Blame, Counter, Diagnosis, FailureKind, Status,
     diagnosis::{FailureNote, Notes},
-    health::{Change, Check, HealthState, Peers},
+    health::{Change, Check, HasStatus, HealthState, Peers},
 };
 use crate::config::{Health, InstanceUrl};
 use crate::metrics::InstanceMetrics;
@@ -201,5 +201,11 @@ impl fmt::Debug for Instance {
             .field("in_flight", &self.in_flight())
             .field("status", &self.status())
             .finish_non_exhaustive()
+    }
+}
+
+impl HasStatus for Instance {
+    fn status(&self) -> Status {
+        Instance::status(self)
     }
 }

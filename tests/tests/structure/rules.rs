@@ -7,7 +7,7 @@ use crate::{
     source::Source,
 };
 
-/// What breaks a rule: a short name of it, by which it can be excused for a while, and the details.
+/// What breaks a rule: a short name of it, and the details.
 pub(crate) type Violations = BTreeMap<String, String>;
 
 /// The orders that a page states: lines such as `a → b → c` in its code blocks, which go on where the

@@ -17,7 +17,7 @@ mod status;
 pub use checker::run;
 pub use failure::{Blame, FailureKind, Verdict};
 pub use overload::retry_after;
-pub(super) use peers::Peers;
+pub(super) use peers::{HasStatus, Peers};
 pub(super) use state::HealthState;
 pub(crate) use state::{Change, Check};
 pub use status::Status;

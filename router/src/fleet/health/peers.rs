@@ -2,15 +2,25 @@
 
 use std::sync::{Mutex, PoisonError, Weak};
 
-use crate::fleet::Instance;
+use super::Status;
+
+/// What has a [`Status`]: an instance.
+pub(in crate::fleet) trait HasStatus: std::fmt::Debug + Send + Sync {
+    /// Whether it is well now.
+    fn status(&self) -> Status;
+}
 
 /// The instances of one variant.
 #[derive(Debug, Default)]
-pub(in crate::fleet) struct Peers(Mutex<Vec<Weak<Instance>>>);
+pub(in crate::fleet) struct Peers(Mutex<Vec<Weak<dyn HasStatus>>>);
 
 impl Peers {
     /// Takes over who belongs to the variant.
-    pub(in crate::fleet) fn set(&self, members: Vec<Weak<Instance>>) {
+    pub(in crate::fleet) fn set<M: HasStatus + 'static>(
+        &self,
+        members: impl IntoIterator<Item = Weak<M>>,
+    ) {
+        let members = members.into_iter().map(|member| member as Weak<dyn HasStatus>).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 

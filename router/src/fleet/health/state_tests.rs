@@ -19,7 +19,7 @@ fn peers() -> (Peers, crate::fleet::Fleet) {
     use crate::{config::Strategy, fleet::testing};
     let fleet = testing::fleet(testing::config(Strategy::Random, 1, &[1.0, 1.0]));
     let peers = Peers::default();
-    peers.set(fleet.instances().map(|(_, _, instance)| Arc::downgrade(instance)).collect());
+    peers.set(fleet.instances().map(|(_, _, instance)| Arc::downgrade(instance)));
     (peers, fleet)
 }
 
