@@ -10,7 +10,8 @@ use crate::{Engine, Gateway, Upstream, netns::Namespace, network::Network};
 ///
 /// What would speak to an instance unasked (health checks, reading its metrics) is off, failures
 /// eject nobody, and bodies are steered from their first byte, so that the kernel engines work in
-/// every test: a test turns on what it is about. There is one worker thread, because each has its own
+/// every test: a test turns on what it is about. All paths are reachable, so that a test can name one
+/// after what it does. There is one worker thread, because each has its own
 /// pool and the kernel spreads connections over them: which connection to an instance is used again
 /// would be chance.
 #[derive(Clone, Debug)]
@@ -56,6 +57,7 @@ impl Setup {
             .set("engine.xdp", if engine == Engine::SpliceXdp { "on" } else { "off" })
             .set("engine.hand_over_from_bytes", 0)
             .set("engine.hand_over_from_reads", 0)
+            .set("path", everything())
             .set("health.active", false)
             .set("health.eject_after", 0)
             .set("scrape.interval", "0s")
@@ -91,6 +93,12 @@ impl Setup {
         if let Some(table) = self.table.get_mut(section).and_then(Value::as_table_mut) {
             table.remove(key);
         }
+        self
+    }
+
+    /// Only those paths that are reachable by default.
+    pub fn default_paths(mut self) -> Self {
+        self.table.remove("path");
         self
     }
 
@@ -200,4 +208,10 @@ impl Setup {
     pub fn start(&self) -> Gateway {
         Gateway::start(self)
     }
+}
+
+/// `[[path]]` tables that make every path reachable.
+fn everything() -> Vec<Value> {
+    let path = |path: &str| Value::Table([("path".to_owned(), path.into())].into_iter().collect());
+    vec![path("/"), path("/{any...}")]
 }

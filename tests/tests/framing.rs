@@ -490,10 +490,8 @@ fn any_method_and_target_is_forwarded() {
         assert_eq!(got.payload(), body.as_bytes());
         assert_eq!(answer.status(), 200);
     }
-    client.send("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
-    let got = instance.request();
-    assert_eq!(got.target(), "*");
-    instance.send(response(204, ""));
+    // Asks the server as a whole, which is the gateway to its clients.
+    assert_eq!(client.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{engine::Policy, http, metrics::Metrics, prefix::Api, shared::Shared};
 use pages::Page;
+pub(crate) use ready::ready;
 
 /// Connections served at the same time; more wait.
 const CONNECTIONS: usize = 64;

@@ -3,7 +3,7 @@
 use crate::shared::{Phase, Shared};
 
 /// An error says why not.
-pub(super) fn ready(shared: &Shared) -> Result<(), &'static str> {
+pub(crate) fn ready(shared: &Shared) -> Result<(), &'static str> {
     if *shared.phase.borrow() != Phase::Running {
         return Err("draining: open exchanges end, new connections are not accepted");
     }

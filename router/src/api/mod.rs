@@ -3,19 +3,22 @@
 //! What a path speaks ([`Paths::target`]), where a body has its prompt, what an error looks like, and
 //! what is public are all read from [`TABLE`]; `docs/prefix.md` is generated from it.
 
+mod base;
 #[cfg(test)]
 mod docs;
 mod path;
+mod segment;
 mod table;
 
-pub use path::{Paths, Pattern, PatternError, Target, target};
+pub use base::{BasePath, BasePathError};
+pub use path::{OwnPath, Paths, Pattern, PatternError, Target, target};
 pub use table::{ApiInfo, Keys, Prompt, TABLE};
 
 use crate::http::ErrorForm;
 
-/// The names of all APIs that a path can speak.
-pub const NAMES: [&str; Api::ALL.len() - 1] = {
-    let mut names = [""; Api::ALL.len() - 1];
+/// The names of all APIs.
+pub const NAMES: [&str; Api::ALL.len()] = {
+    let mut names = [""; Api::ALL.len()];
     let mut at = 0;
     while at < names.len() {
         names[at] = TABLE[at].name;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Api, TABLE};
+use super::{Api, TABLE, segment::is_plain};
 use crate::http::Method;
 
 /// Segments of a path that are looked at. Longer paths speak no API.
@@ -25,6 +25,8 @@ pub struct Target<'a> {
     /// are known to take anything under one of their other paths for that path, so a base says
     /// nothing about what the whole path means to an instance.
     pub base: Option<&'a str>,
+    /// Whether the configuration has the path, as one that speaks this API.
+    pub own: bool,
     /// The path to send on, when it is not the client's.
     pub path: Option<&'a str>,
 }
@@ -36,13 +38,37 @@ impl<'a> Target<'a> {
     }
 }
 
+/// A path that the configuration adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnPath {
+    /// The path.
+    pub pattern: Pattern,
+    /// What it speaks.
+    pub api: Api,
+    /// Methods that it takes, HEAD where there is GET. Empty: those of the API, and any for
+    /// [`Api::Other`].
+    pub methods: Vec<Method>,
+}
+
+impl OwnPath {
+    fn takes(&self, method: Method) -> bool {
+        let get = method == Method::Head && self.methods.contains(&Method::Get);
+        match (&*self.methods, self.api) {
+            ([], Api::Other) => true,
+            ([], api) => api.info().methods.contains(&method),
+            (methods, _) => methods.contains(&method) || get,
+        }
+    }
+}
+
 /// The paths that speak an API: those of the table, and those that the configuration adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Paths(Vec<(Pattern, Api)>);
+pub struct Paths(Vec<OwnPath>);
 
 impl Paths {
-    /// The table's paths and these, which go first.
-    pub fn new(own: Vec<(Pattern, Api)>) -> Self {
+    /// The table's paths and these. Those that speak an API go before the table's, the others
+    /// behind, so that a pattern that takes many paths takes none away from an API.
+    pub fn new(own: Vec<OwnPath>) -> Self {
         Self(own)
     }
 
@@ -52,7 +78,8 @@ impl Paths {
     /// These are taken for the same path: with a slash at its end, with several slashes in place of
     /// one, without its version (`/chat/completions`), and with up to four segments before its
     /// version (`/openai/v1/chat/completions`). A path that the configuration adds is taken with
-    /// slashes like that only.
+    /// slashes like that only. What stands for a `{name}` must mean one thing to every server: no
+    /// dots to climb up by, nothing encoded that could be a separator to one of them.
     ///
     /// Besides there are the paths of SageMaker's runtime API, which name an endpoint:
     /// `/endpoints/{name}/invocations` and `/endpoints/{name}/openai/v1/...`, both optionally with
@@ -60,24 +87,58 @@ impl Paths {
     /// `/invocations` or `/v1/...`. What else begins with `/endpoints/` speaks no API.
     pub fn target<'a>(&self, method: Method, path: &'a str) -> Target<'a> {
         // Nearly all requests end here.
-        if self.0.is_empty()
+        if !self.0.iter().any(|own| own.api != Api::Other)
             && let Some(api) = verbatim(method, path)
         {
             return Target { api, ..Target::default() };
         }
         let Some(segments) = Segments::of(path) else { return Target::default() };
-        self.own(method, &segments)
-            .or_else(|| named(method, path, &segments))
-            .or_else(|| known(method, path, &segments))
+        let all = segments.as_slice();
+        self.own(method, all, true)
+            .or_else(|| self.named(method, path, all))
+            .or_else(|| known(method, path, all))
+            .or_else(|| self.own(method, all, false))
             .unwrap_or_default()
     }
 
-    fn own<'a>(&self, method: Method, segments: &Segments<'a>) -> Option<Target<'a>> {
-        self.0.iter().find_map(|(pattern, api)| {
-            let matched = matched(&pattern.0, segments.as_slice())?;
-            let takes = api.info().methods.contains(&method);
-            takes.then_some(Target { api: *api, model: matched.model, ..Target::default() })
+    /// A path of the configuration: one that speaks an API, or one that does not.
+    fn own<'a>(&self, method: Method, segments: &[&'a str], speaks: bool) -> Option<Target<'a>> {
+        // Below an endpoint's name nothing is anybody else's.
+        if segments.first() == Some(&"endpoints") {
+            return None;
+        }
+        let own = self.0.iter().filter(|own| own.takes(method));
+        own.filter(|own| (own.api != Api::Other) == speaks).find_map(|own| {
+            let model = matched(&own.pattern.0, segments)?.model;
+            Some(Target { api: own.api, model, own: true, ..Target::default() })
         })
+    }
+
+    /// A path that names an endpoint.
+    fn named<'a>(&self, method: Method, path: &'a str, segments: &[&'a str]) -> Option<Target<'a>> {
+        let ["endpoints", endpoint, rest @ ..] = segments else { return None };
+        let (component, rest) = match rest {
+            ["inference-components", component, rest @ ..] => (Some(*component), rest),
+            rest => (None, rest),
+        };
+        let (found, path) = match rest {
+            [part @ "invocations"] => {
+                let start = offset(path, part);
+                let api = if method == Method::Post { Api::Invocations } else { Api::Other };
+                let found = Target { api, ..Target::default() };
+                (found, &path[start - 1..start + part.len()])
+            }
+            ["openai", version @ "v1", _, ..] => {
+                let rest = &rest[1..];
+                let found = self
+                    .own(method, rest, true)
+                    .or_else(|| find(method, rest, Form::Whole).map(of_table))
+                    .or_else(|| self.own(method, rest, false));
+                (found.unwrap_or_default(), &path[offset(path, version) - 1..])
+            }
+            _ => return None,
+        };
+        Some(Target { endpoint: Some(endpoint), component, path: Some(path), ..found })
     }
 }
 
@@ -97,8 +158,8 @@ pub enum PatternError {
     /// The first byte.
     #[error("does not begin with `/`")]
     Start,
-    /// There is nothing behind the slash, or too much.
-    #[error("must have 1 to 16 segments")]
+    /// There are too many slashes.
+    #[error("has more than 16 segments")]
     Segments,
     /// A byte that no path has.
     #[error("has a character that no path has: write it percent-encoded, and leave the query out")]
@@ -119,11 +180,10 @@ impl FromStr for Pattern {
             return Err(PatternError::Start);
         }
         let segments = Segments::of(text).ok_or(PatternError::Segments)?;
-        let [first, ..] = segments.as_slice() else { return Err(PatternError::Segments) };
-        if *first == "endpoints" {
+        if segments.as_slice().first() == Some(&"endpoints") {
             return Err(PatternError::Endpoints);
         }
-        let last = segments.len - 1;
+        let last = segments.len.saturating_sub(1);
         for (at, segment) in segments.as_slice().iter().enumerate() {
             let inner = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
             let name = match inner {
@@ -176,38 +236,15 @@ fn verbatim(method: Method, path: &str) -> Option<Api> {
     TABLE.iter().find(is).filter(|_| !path.contains('{')).map(|info| info.api)
 }
 
-fn named<'a>(method: Method, path: &'a str, segments: &Segments<'a>) -> Option<Target<'a>> {
-    let ["endpoints", endpoint, rest @ ..] = segments.as_slice() else { return None };
-    let (component, rest) = match rest {
-        ["inference-components", component, rest @ ..] => (Some(*component), rest),
-        rest => (None, rest),
-    };
-    let (api, path) = match rest {
-        [part @ "invocations"] => {
-            let start = offset(path, part);
-            let api = if method == Method::Post { Api::Invocations } else { Api::Other };
-            (api, &path[start - 1..start + part.len()])
-        }
-        ["openai", version @ "v1", _, ..] => {
-            let api = find(method, &rest[1..], Form::Whole).map(|(api, _)| api);
-            (api.unwrap_or_default(), &path[offset(path, version) - 1..])
-        }
-        _ => return None,
-    };
-    let endpoint = Some(*endpoint);
-    Some(Target { api, endpoint, component, path: Some(path), ..Target::default() })
+/// A path of the table.
+fn of_table<'a>((api, matched): (Api, Matched<'a>)) -> Target<'a> {
+    Target { api, model: matched.model, ..Target::default() }
 }
 
-fn known<'a>(method: Method, path: &'a str, segments: &Segments<'a>) -> Option<Target<'a>> {
-    let all = segments.as_slice();
-    let target = |(api, matched): (Api, Matched<'a>)| Target {
-        api,
-        model: matched.model,
-        ..Target::default()
-    };
+fn known<'a>(method: Method, path: &'a str, all: &[&'a str]) -> Option<Target<'a>> {
     let plain = find(method, all, Form::Whole).or_else(|| find(method, all, Form::WithoutVersion));
     if plain.is_some() {
-        return plain.map(target);
+        return plain.map(of_table);
     }
     let at = all.iter().position(|segment| is_version(segment))?;
     let (base, rest) = all.split_at(at);
@@ -215,7 +252,7 @@ fn known<'a>(method: Method, path: &'a str, segments: &Segments<'a>) -> Option<T
         return None;
     }
     let base = path[..offset(path, rest[0])].trim_end_matches('/');
-    find(method, rest, Form::Whole).map(|found| Target { base: Some(base), ..target(found) })
+    find(method, rest, Form::Whole).map(|found| Target { base: Some(base), ..of_table(found) })
 }
 
 fn is_version(segment: &str) -> bool {
@@ -223,7 +260,7 @@ fn is_version(segment: &str) -> bool {
 }
 
 /// Whether these may stand in front of a version.
-fn is_base(segments: &[&str]) -> bool {
+pub(super) fn is_base(segments: &[&str]) -> bool {
     let plain = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b));
     (1..=MAX_BASE).contains(&segments.len())
         && segments[0] != "endpoints"
@@ -261,12 +298,15 @@ fn matched<'a>(pattern: &str, segments: &[&'a str]) -> Option<Matched<'a>> {
     for expected in pattern.split('/').filter(|part| !part.is_empty()) {
         let segment = *segments.next()?;
         if expected.ends_with("...}") {
-            return Some(found);
+            // Slashes that are encoded separate segments here as well.
+            let plain = |segment: &&str| is_plain(segment, true);
+            return (plain(&segment) && segments.as_slice().iter().all(plain)).then_some(found);
         }
         match expected {
+            _ if expected == segment => {}
+            _ if !expected.starts_with('{') || !is_plain(segment, false) => return None,
             "{model}" => found.model = Some(segment),
-            _ if expected.starts_with('{') || expected == segment => {}
-            _ => return None,
+            _ => {}
         }
     }
     segments.next().is_none().then_some(found)

@@ -5,7 +5,9 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 use toml::{Table, Value};
 
 use super::{
-    Kind, Setting, load, settings,
+    Kind, Setting, load,
+    setting::METHODS,
+    settings,
     value::{duration_text, size_text},
 };
 
@@ -27,7 +29,7 @@ fn range(kind: &Kind) -> (&str, String) {
             }
             ("time", range)
         }
-        Kind::Choice(words) | Kind::Word(words) => {
+        Kind::Choice(words) => {
             let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
             ("", words.join(", "))
         }
@@ -36,6 +38,10 @@ fn range(kind: &Kind) -> (&str, String) {
         Kind::Networks => ("list of networks", "`10.0.0.0/8`, `10.0.0.7`, `fd00::/8`".into()),
         Kind::Interfaces => ("list of interfaces", "as `ip link` shows them".into()),
         Kind::Path => ("path", "begins with `/`".into()),
+        Kind::Methods => {
+            ("list of methods", METHODS.map(|method| format!("`{}`", method.as_str())).join(", "))
+        }
+        Kind::BasePaths => ("list of paths", "each begins with `/`, up to 4 segments".into()),
         Kind::Pattern => ("path", "begins with `/`, not with `/endpoints/`".into()),
         Kind::Name => ("", "1 to 63 letters, digits, inner hyphens".into()),
         Kind::Url => ("", "`http://host[:port]`, port 80 if absent".into()),

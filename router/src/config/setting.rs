@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http::Method;
+
 /// One setting.
 #[derive(Debug)]
 pub struct Setting {
@@ -71,8 +73,10 @@ pub enum Kind {
     Path,
     /// A path that requests may have, see [`crate::api::Pattern`]; must be given, and once only.
     Pattern,
-    /// One of some words; must be given.
-    Word(&'static [&'static str]),
+    /// A list of methods.
+    Methods,
+    /// A list of paths of URLs, to stand in front of others.
+    BasePaths,
     /// A name: up to 63 letters, digits and inner hyphens; must be given, and once only.
     Name,
     /// `http://host[:port]`; must be given, and once only per variant.
@@ -80,6 +84,10 @@ pub enum Kind {
     /// A relative share: finite, above zero.
     Weight,
 }
+
+/// Methods that a setting can name.
+pub(super) const METHODS: [Method; 6] =
+    [Method::Get, Method::Head, Method::Post, Method::Put, Method::Patch, Method::Delete];
 
 pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

@@ -373,18 +373,18 @@ fn paths_of_ones_own_speak_an_api() {
     let wrong = [
         table("chat", "chat_completions"),
         table("/endpoints/x/chat", "chat_completions"),
-        table("/chat", "other"),
         table("/chat", "chat"),
+        table("/chat", "other") + "methods = [\"get\"]\n",
         table("/twice", "messages") + &table("/twice", "responses"),
         "[[path]]\napi = \"messages\"\n".into(),
     ];
     for (text, expected) in wrong.iter().zip([
         "path[0].path: `chat` does not begin with `/`",
         "path[0].path: `/endpoints/x/chat` begins with `/endpoints/`",
-        "path[0].api: `other` is no API: write one of chat_completions, ",
-        "path[0].api: `chat` is no API",
+        "path[0].api: `chat` is not known: write \"chat_completions\", ",
+        "path[0].methods: `get` is no method: write GET, HEAD, POST, PUT, PATCH, DELETE",
         "path[1].path: /twice is there already",
-        "path[0].path: is missing: A path that speaks one of the APIs",
+        "path[0].path: is missing: A path that clients can reach",
     ]) {
         let error = parse("f", &with(text)).expect_err("a refusal").to_string();
         assert!(error.contains(expected), "{error}");
@@ -397,7 +397,7 @@ fn every_setting_is_in_the_table_once_with_a_default_in_its_range() {
         assert!(settings().take(index).all(|s| s.path != setting.path), "{}", setting.path);
         let must_have = !matches!(
             setting.kind,
-            Kind::Name | Kind::Url | Kind::Pattern | Kind::Word(_) | Kind::OptionalInteger { .. }
+            Kind::Name | Kind::Url | Kind::Pattern | Kind::OptionalInteger { .. }
         );
         assert_eq!(setting.default.is_some(), must_have, "{}", setting.path);
         assert!(setting.about.ends_with('.'), "{}", setting.path);

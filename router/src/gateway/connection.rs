@@ -3,17 +3,18 @@
 use std::{future::poll_fn, net::IpAddr, time::Duration};
 
 use super::{
+    admit,
     answer::Next,
     context::WorkerContext,
     exchange,
     read::{self, NoRequest},
 };
 use crate::{
+    config::Config,
     engine::Conn,
-    http::{self, ErrorForm, Failure, Method, Reply},
+    http::{self, ErrorForm, Failure, Reply},
     log,
     net::with_read_buffer,
-    prefix,
 };
 
 /// How long a client may take to close after the last answer on its connection.
@@ -50,7 +51,7 @@ async fn reject(
         log::access(&log::Access::refused(peer, failure.status, failure.reason));
     }
     let mut out = Vec::with_capacity(512);
-    let (form, head_only) = refused_form(&client.input);
+    let (form, head_only) = refused_form(worker.fleet().config(), &client.input);
     let reply = Reply { head_only, ..Reply::default() };
     http::reply::failure(&mut out, form, failure, &reply);
     match tokio::time::timeout(LINGER, client.stream.write_all(&out)).await {
@@ -60,13 +61,13 @@ async fn reject(
 }
 
 /// The form of the answer to what begins with these bytes: by the path, if they have one.
-fn refused_form(input: &[u8]) -> (ErrorForm, bool) {
+fn refused_form(config: &Config, input: &[u8]) -> (ErrorForm, bool) {
     let line = input.split(|&b| b == b'\r' || b == b'\n').next().unwrap_or_default();
     let mut words = line.splitn(3, |&b| b == b' ');
     let method = words.next().unwrap_or_default();
     let path = words.next().and_then(|t| t.split(|&b| b == b'?').next()).unwrap_or_default();
     let path = std::str::from_utf8(path).unwrap_or_default();
-    (prefix::target(Method::Post, path).api.error_form(), method == b"HEAD")
+    (admit::error_form(config, path), method == b"HEAD")
 }
 
 /// Closes so that the client can read the answer: closing with unread bytes in the socket would
@@ -96,6 +97,7 @@ mod tests {
 
     #[test]
     fn refusals_speak_the_api_of_the_path() {
+        let config = Config::default();
         for (input, form) in [
             (&b"POST /v1/messages?a HTTP/1.1\r\nContent-Length: x\r\n"[..], ErrorForm::Anthropic),
             (b"POST /endpoints/e/invocations HTTP/1.1\r\n", ErrorForm::SageMaker),
@@ -103,8 +105,8 @@ mod tests {
             (b"\x16\x03\x01 \xff", ErrorForm::OpenAi),
             (b"", ErrorForm::OpenAi),
         ] {
-            assert_eq!(refused_form(input), (form, false), "{input:?}");
+            assert_eq!(refused_form(&config, input), (form, false), "{input:?}");
         }
-        assert!(refused_form(b"HEAD / HTTP/1.1\r\n\r\n").1);
+        assert!(refused_form(&config, b"HEAD / HTTP/1.1\r\n\r\n").1);
     }
 }

@@ -19,12 +19,15 @@ use crate::{engine::Conn, metrics::Outcome};
 pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: Request) -> Next {
     let fleet = worker.fleet();
     let head = request.head;
-    let record = Record::new(worker, &request, fleet.config().access_log);
     let body_read = head.framing.is_done();
-    let mut scope = Scope { worker, fleet: &fleet, client, record, body_read };
+    let (target, error_form) = admit::target(fleet.config(), &request);
+    let mut record = Record::new(worker, &request, fleet.config().access_log);
+    record.api = target.api;
+    let mut scope = Scope { worker, fleet: &fleet, client, record, error_form, body_read };
     let next = match phases(&mut scope, &mut request).await {
         Ok(next) => next,
-        Err(Stop::Reply(failure)) => answer::failure(&mut scope, &head, &failure).await,
+        Err(Stop::Reply(failure)) => answer::failure(&mut scope, &head, failure.into()).await,
+        Err(Stop::Refuse(refusal)) => answer::failure(&mut scope, &head, refusal).await,
         Err(Stop::ClientGone) => {
             scope.record.outcome = Some(Outcome::ClientGone);
             Next::Drop
@@ -37,9 +40,7 @@ pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: 
 /// From admission to the end of the answer.
 async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, Stop> {
     let head = request.head;
-    let target = admit::target(scope.config(), request);
-    scope.record.api = target.api;
-    let admitted = admit::admit(request, target).map_err(Stop::Reply)?;
+    let admitted = admit::admit(scope.config(), request).map_err(Stop::Refuse)?;
     match decide::decide(scope, request, &admitted).await? {
         Decision::Forward(plan) => {
             let forwarded = forward::forward(scope, request, plan).await?;
@@ -50,6 +51,7 @@ async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, St
             let list = answer::models(endpoint, credentials).await;
             Ok(answer::json(scope, &head, &list).await)
         }
+        Decision::Health => answer::health(scope, &head).await.map_err(Stop::Reply),
         Decision::Options => Ok(answer::json(scope, &head, b"{}").await),
     }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong with an exchange, and what the client is told.
 
-use std::{io, time::SystemTime};
+use std::{borrow::Cow, io, time::SystemTime};
 
 use crate::{
     config::Config,
@@ -16,8 +16,30 @@ use crate::{
 pub(super) enum Stop {
     /// The gateway answers.
     Reply(Failure),
+    /// The gateway says no to what was asked.
+    Refuse(Refusal),
     /// Nobody is there to be answered.
     ClientGone,
+}
+
+/// The answer to a request that may not pass.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) failure: Failure,
+    /// A field that HTTP wants in such an answer.
+    pub(super) field: Option<(&'static str, Cow<'static, str>)>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, field: None }
+    }
+}
+
+impl From<Reject> for Refusal {
+    fn from(reject: Reject) -> Self {
+        Failure::from(reject).into()
+    }
 }
 
 impl From<Reject> for Stop {

@@ -26,6 +26,8 @@ mod reload;
 mod scope;
 mod worker;
 
+pub(crate) use admit::reachable;
+
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering::Relaxed},

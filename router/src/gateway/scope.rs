@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{context::WorkerContext, record::Record};
-use crate::{config::Config, engine::Conn, fleet::Fleet};
+use crate::{config::Config, engine::Conn, fleet::Fleet, http::ErrorForm};
 
 /// One exchange's surroundings.
 pub(super) struct Scope<'a> {
@@ -12,6 +12,8 @@ pub(super) struct Scope<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) client: &'a mut Conn,
     pub(super) record: Record<'a>,
+    /// The form of errors that the client expects.
+    pub(super) error_form: ErrorForm,
     /// Whether the whole body of the request has been read.
     pub(super) body_read: bool,
 }

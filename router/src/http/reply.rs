@@ -133,6 +133,7 @@ fn anthropic_type(status: u16) -> &'static str {
 fn sagemaker_type(status: u16) -> &'static str {
     match status {
         429 => "ThrottlingException",
+        501 => "ValidationError",
         502 | 504 => "InternalDependencyException",
         503 => "ServiceUnavailable",
         500.. => "InternalFailure",

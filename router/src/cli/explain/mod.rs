@@ -12,7 +12,8 @@ use super::fleet_flags::FleetFlags;
 use crate::{
     config::{Flags, Strategy},
     fleet::{Counters, Endpoint, Fleet, Variant},
-    http::Method,
+    gateway,
+    http::{Failure, Method},
     metrics::Metrics,
     prefix::{self, KeyParts, Prefix, Scanner, Target, tenant},
     routing,
@@ -98,7 +99,13 @@ fn explain_request(
     request: &Request,
     wanted: Option<&str>,
 ) -> anyhow::Result<Explanation> {
-    let target = fleet.config().paths.target(request.method, &request.path);
+    let target = match gateway::reachable(fleet.config(), request.method, &request.path) {
+        Ok(Some(target)) => target,
+        Ok(None) => bail!("the gateway answers this by itself"),
+        Err(Failure { status, message, .. }) => {
+            bail!("the gateway would answer with {status}: {message}")
+        }
+    };
     let (endpoint, variant) = find(fleet, &target, request, wanted)?;
     let mut explanation = Explanation::new(request, target.api, endpoint, variant);
     let header_tenant = match request.header(tenant::HEADER) {

@@ -7,7 +7,7 @@ use super::{
     engine, guard, health, limits, log, path, pool, proxies, scrape, timeouts,
 };
 use crate::{
-    api::Paths,
+    api::{BasePath, Paths},
     config::{
         section::{Document, Section},
         setting::{Kind, Setting},
@@ -64,6 +64,15 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         about: "Whether each request writes one log line.",
     },
     Setting {
+        path: "base_paths",
+        kind: Kind::BasePaths,
+        default: Some(r#"["/openai"]"#),
+        live: true,
+        about: "Paths that may stand in front of an API's own, as in `/openai/v1/chat/completions`. They \
+                are sent on with it, so name only what the instances serve their API under: to other \
+                servers, such a path may mean what the base means (`/metrics/v1/...`).",
+    },
+    Setting {
         path: "traceparent",
         kind: Kind::Choice(&["sampled", "unsampled", "off"]),
         default: Some(r#""sampled""#),
@@ -89,6 +98,8 @@ pub struct Config {
     pub half_closed_clients: bool,
     /// Whether each request writes a log line.
     pub access_log: bool,
+    /// Paths that may stand in front of an API's own.
+    pub base_paths: Vec<BasePath>,
     /// What requests get that come without a trace.
     pub traceparent: NewTrace,
     /// What carries body bytes.
@@ -157,6 +168,9 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         response_headers: root.bool("response_headers"),
         half_closed_clients: root.bool("half_closed_clients"),
         access_log: root.bool("access_log"),
+        base_paths: root.items("base_paths", |text| {
+            text.parse::<BasePath>().map_err(|error| format!("`{text}` {error}"))
+        }),
         traceparent: root.choice(
             "traceparent",
             &[

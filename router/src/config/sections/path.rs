@@ -1,10 +1,10 @@
-//! `[[path]]`: paths that speak an API, besides those that are known.
+//! `[[path]]`: paths that are reachable, besides those of the APIs that are known.
 
 use crate::{
-    api::{Api, NAMES, Pattern},
+    api::{Api, NAMES, OwnPath, Pattern},
     config::{
         section::Section,
-        setting::{Kind, Setting},
+        setting::{Kind, METHODS, Setting},
     },
 };
 
@@ -15,27 +15,38 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         kind: Kind::Pattern,
         default: None,
         live: true,
-        about: "A path that speaks one of the APIs, besides those that are known. `{name}` stands for \
-                any one segment, `{name...}` at the end for one or more, `{model}` for the model. It \
-                is sent on as it is.",
+        about: "A path that clients can reach, besides those of the APIs that are known. `{name}` \
+                stands for any one segment, `{name...}` at the end for one or more, `{model}` for the \
+                model. It is sent on as it is.",
     },
     Setting {
         path: "path.api",
-        kind: Kind::Word(&NAMES),
-        default: None,
+        kind: Kind::Choice(&NAMES),
+        default: Some(r#""other""#),
         live: true,
         about: "The API that it speaks, see [prefix.md](prefix.md#which-path-speaks-which-api): where \
-                a body has its prompt and its model, and what errors look like.",
+                a body has its prompt and its model, and what errors look like. `other` has no \
+                prompt: the least loaded instance gets it.",
+    },
+    Setting {
+        path: "path.methods",
+        kind: Kind::Methods,
+        default: Some("[]"),
+        live: true,
+        about: "Methods that it takes; HEAD goes with GET, and OPTIONS with any. Empty: those of the \
+                API, and any with `other`.",
     },
 ];
 
-pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<(Pattern, Api)> {
+pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<OwnPath> {
     let pattern = s.required("path", |text| {
         text.parse::<Pattern>().map_err(|error| format!("`{text}` {error}"))
     });
-    let api = s.required("api", |text| {
-        let known = Api::of_name(text).filter(|api| *api != Api::Other);
-        known.ok_or_else(|| format!("`{text}` is no API: write one of {}", NAMES.join(", ")))
+    let api = s.choice("api", &Api::ALL.map(|api| (api.as_str(), api)));
+    let methods = s.items("methods", |text| {
+        let known = METHODS.iter().find(|method| method.as_str() == text);
+        let names = || METHODS.map(|method| method.as_str()).join(", ");
+        known.copied().ok_or_else(|| format!("`{text}` is no method: write {}", names()))
     });
-    Some((pattern?, api?))
+    Some(OwnPath { pattern: pattern?, api, methods })
 }

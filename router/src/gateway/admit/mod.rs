@@ -4,13 +4,21 @@
 //! A check is a file of its own here, called from [`admit`] in the order in which an attacker should
 //! meet them: the cheapest and most telling first.
 
-use super::read::Request;
-use crate::{api::Target, config::Config, http::Failure, prefix::tenant};
+mod paths;
+
+pub(super) use self::paths::Asked;
+use super::{failure::Refusal, read::Request};
+use crate::{
+    api::Target,
+    config::Config,
+    http::{ErrorForm, Failure, Method},
+    prefix::tenant,
+};
 
 /// What the admit phase makes: a request that may pass.
 pub(super) struct Admitted<'r> {
-    /// What its path asks for.
-    pub(super) target: Target<'r>,
+    /// Who is asked.
+    pub(super) asked: Asked<'r>,
     /// The tenant id of its head, if it has one.
     pub(super) tenant: Option<&'r str>,
 }
@@ -19,16 +27,44 @@ pub(super) struct Admitted<'r> {
 ///
 /// # Errors
 /// The answer to a request that may not pass.
-pub(super) fn admit<'r>(request: &'r Request, target: Target<'r>) -> Result<Admitted<'r>, Failure> {
+pub(super) fn admit<'r>(config: &Config, request: &'r Request) -> Result<Admitted<'r>, Refusal> {
+    // An OPTIONS or TRACE that may go no further asks for nothing else.
+    let asked = match request.head.is_for_gateway(request.raw()) {
+        true => Asked::Options,
+        false => paths::asked(config, request.head.method, request.path())?,
+    };
     let tenant = match request.header(tenant::HEADER) {
         Some(value) => Some(tenant::validate(value)?),
         None => None,
     };
-    Ok(Admitted { target, tenant })
+    Ok(Admitted { asked, tenant })
 }
 
-/// What the request's path asks for; whether that may pass is not asked yet. Errors are worded in the
-/// form of its API.
-pub(super) fn target<'r>(config: &Config, request: &'r Request) -> Target<'r> {
-    config.paths.target(request.head.method, request.path())
+/// What the request's path asks for, whether or not that may pass, and the form of errors about it.
+pub(super) fn target<'r>(config: &Config, request: &'r Request) -> (Target<'r>, ErrorForm) {
+    let target = config.paths.target(request.head.method, request.path());
+    let aws = request.header("x-amz-target").is_some();
+    (target, paths::error_form(&target, request.path(), aws))
+}
+
+/// What a path asks the instances for; `None` where the gateway answers by itself.
+///
+/// # Errors
+/// The gateway's answer, if the path is not reachable, or not by this method.
+pub(crate) fn reachable<'p>(
+    config: &Config,
+    method: Method,
+    path: &'p str,
+) -> Result<Option<Target<'p>>, Failure> {
+    match paths::asked(config, method, path) {
+        Ok(Asked::Instances(target)) => Ok(Some(target)),
+        Ok(Asked::Health | Asked::Options) => Ok(None),
+        Err(refusal) => Err(refusal.failure),
+    }
+}
+
+/// The form of errors about a request that was refused before its head was understood.
+pub(super) fn error_form(config: &Config, path: &str) -> ErrorForm {
+    let target = config.paths.target(Method::Post, path);
+    paths::error_form(&target, path, false)
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 pub(super) use self::{
     models::models,
     next::Next,
-    own::{failure, json},
+    own::{failure, health, json},
 };
 use super::{failure::after_response, forward::Forwarded, scope::Scope};
 use crate::{

@@ -1,7 +1,8 @@
 //! Answers that the gateway makes itself.
 
 use super::next::Next;
-use crate::gateway::scope::Scope;
+use crate::admin;
+use crate::gateway::{failure::Refusal, scope::Scope};
 use crate::http::{self, Failure, Method, Reply, RequestHead, Version, ids::REQUEST_ID};
 
 /// Sends JSON.
@@ -24,16 +25,38 @@ pub(in crate::gateway) async fn json(
 pub(in crate::gateway) async fn failure(
     scope: &mut Scope<'_>,
     head: &RequestHead,
-    failure: &Failure,
+    refusal: Refusal,
 ) -> Next {
     let keep_alive = keeps_open(scope, head);
+    let Refusal { failure, field } = refusal;
     let mut out = Vec::with_capacity(512);
     let id = scope.record.identity.ids.request;
-    let fields = [(REQUEST_ID, id.as_bytes())];
-    let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields: &fields };
-    http::reply::failure(&mut out, scope.record.api.error_form(), failure, &reply);
-    scope.record.replied(failure);
+    let (name, value) = field.as_ref().map_or(("", ""), |(name, value)| (name, value));
+    let fields = [(REQUEST_ID, id.as_bytes()), (name, value.as_bytes())];
+    let fields = &fields[..if field.is_some() { 2 } else { 1 }];
+    let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields };
+    http::reply::failure(&mut out, scope.error_form, &failure, &reply);
+    scope.record.replied(&failure);
     send(scope, &out, keep_alive).await
+}
+
+/// Answers whether this gateway can serve.
+///
+/// # Errors
+/// The answer, if it cannot.
+pub(in crate::gateway) async fn health(
+    scope: &mut Scope<'_>,
+    head: &RequestHead,
+) -> Result<Next, Failure> {
+    match admin::ready(&scope.worker.shared) {
+        Ok(()) => Ok(json(scope, head, b"{}").await),
+        Err(why) => Err(Failure {
+            status: 503,
+            reason: "not_ready",
+            message: format!("The gateway cannot serve: {why}.").into(),
+            retry_after: Some(5),
+        }),
+    }
 }
 
 /// Whether the connection can carry another request after an answer of the gateway's own: not when

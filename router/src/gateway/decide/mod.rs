@@ -9,7 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub(super) use self::plan::Plan;
-use super::{admit::Admitted, failure::Stop, read::Request, scope::Scope};
+use super::{
+    admit::{Admitted, Asked},
+    failure::Stop,
+    read::Request,
+    scope::Scope,
+};
 use crate::{
     config::Strategy,
     fleet::Endpoint,
@@ -20,6 +25,8 @@ use crate::{
 pub(super) enum Decision<'f> {
     /// The gateway, about itself.
     Options,
+    /// The gateway, about whether it can serve.
+    Health,
     /// The gateway, from what this endpoint's instances say.
     Models(&'f Endpoint),
     /// An instance.
@@ -32,10 +39,12 @@ pub(super) async fn decide<'f>(
     request: &Request,
     admitted: &Admitted<'_>,
 ) -> Result<Decision<'f>, Stop> {
-    if request.head.is_for_gateway(request.raw()) {
-        return Ok(Decision::Options);
-    }
-    let Admitted { target, tenant } = admitted;
+    let Admitted { asked, tenant } = admitted;
+    let target = match asked {
+        Asked::Options => return Ok(Decision::Options),
+        Asked::Health => return Ok(Decision::Health),
+        Asked::Instances(target) => target,
+    };
     let (endpoint, variant) = {
         let mut rng = scope.worker.rng.borrow_mut();
         destination::find(scope.fleet, target, request, &mut rng).map_err(Stop::Reply)?

@@ -68,7 +68,7 @@ fn is_idempotent(request: &Request) -> bool {
     match request.head.method {
         Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete => true,
         Method::Other => request.head.method_bytes(request.raw()) == b"TRACE",
-        Method::Post | Method::Connect => false,
+        Method::Post | Method::Patch | Method::Connect => false,
     }
 }
 

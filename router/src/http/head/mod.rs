@@ -50,6 +50,8 @@ pub enum Method {
     Post,
     /// `PUT`
     Put,
+    /// `PATCH`
+    Patch,
     /// `DELETE`
     Delete,
     /// `OPTIONS`
@@ -68,6 +70,7 @@ impl Method {
             b"HEAD" => Self::Head,
             b"POST" => Self::Post,
             b"PUT" => Self::Put,
+            b"PATCH" => Self::Patch,
             b"DELETE" => Self::Delete,
             b"OPTIONS" => Self::Options,
             b"CONNECT" => Self::Connect,
@@ -149,6 +152,7 @@ impl Method {
             Self::Head => "HEAD",
             Self::Post => "POST",
             Self::Put => "PUT",
+            Self::Patch => "PATCH",
             Self::Delete => "DELETE",
             Self::Options => "OPTIONS",
             Self::Connect => "CONNECT",

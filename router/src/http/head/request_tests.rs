@@ -52,7 +52,7 @@ fn methods() {
         ("PUT", Method::Put),
         ("DELETE", Method::Delete),
         ("OPTIONS", Method::Options),
-        ("PATCH", Method::Other),
+        ("PATCH", Method::Patch),
         ("get", Method::Other),
         ("X-!#$%&'*+.^_`|~9", Method::Other),
     ] {
