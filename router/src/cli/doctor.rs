@@ -10,7 +10,7 @@ use crate::{
     engine::selftest,
     kernel::{
         sockmap::{self, SockmapObject},
-        splice::{self, Attachment, Drivers, SpliceObject},
+        splice::{self, Attachment, Drivers, Skipped, SpliceObject},
     },
 };
 
@@ -72,7 +72,15 @@ fn sockmap() -> Tried {
 /// The engine, and its program in drivers, which is put on none of them here. Adds what is to be said of
 /// interfaces and instances to `paths`.
 fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> [Tried; 2] {
-    let options = splice::Options { xdp: Drivers::All, ..splice::Options::default() };
+    let selection = config.map(|config| splice::Selection {
+        only: config.engine.interfaces.clone(),
+        except: config.engine.except_interfaces.clone(),
+    });
+    let options = splice::Options {
+        xdp: Drivers::All,
+        selection: selection.unwrap_or_default(),
+        ..splice::Options::default()
+    };
     let loaded = SpliceObject::load(&options).map_err(|error| error.to_string());
     let xdp = loaded.as_ref().map_err(String::clone).and_then(|programs| {
         programs.has_xdp()?;
@@ -80,22 +88,35 @@ fn splice(config: Option<&Config>, paths: &mut Vec<Finding>) -> [Tried; 2] {
         Ok(format!("forwarded test frames, in {:.1} ms", took.as_secs_f64() * 1e3))
     });
     let result = loaded.and_then(|programs| {
-        for name in programs.attached() {
-            let how = match programs.attachment() {
-                Attachment::Tcx => "has the programs (TCX)",
-                Attachment::Clsact => "has the programs (clsact)",
-            };
-            paths.push(Finding { good: true, name: name.into(), said: how.to_owned() });
+        let how = match programs.attachment() {
+            Attachment::Tcx => "TCX",
+            Attachment::Clsact => "clsact",
+        };
+        for (name, why) in programs.chosen() {
+            let said = format!("has the programs ({how}): {why}");
+            paths.push(Finding { good: true, name: name.into(), said });
         }
         for (name, good, said) in programs.drivers() {
             paths.push(Finding { good, name: name.into(), said });
         }
-        for (name, why) in programs.skipped() {
-            paths.push(Finding { good: false, name: name.into(), said: why });
+        for Skipped { name, why, wanted } in programs.skipped() {
+            paths.push(Finding {
+                good: wanted,
+                name: name.into(),
+                said: format!("left out: {why}"),
+            });
+        }
+        for pattern in programs.unmatched() {
+            let said = "engine.interfaces names it, and no interface is called so".to_owned();
+            paths.push(Finding { good: false, name: pattern.into(), said });
         }
         let took = selftest::splice(&programs).map_err(|error| error.to_string())?;
         paths.extend(config.into_iter().flat_map(|config| instances(config, &programs)));
-        Ok(format!("{}; on {}", carried(took), programs.attached().join(", ")))
+        programs.end_self_tests().map_err(|error| error.to_string())?;
+        Ok(match &*programs.attached() {
+            [] => format!("{}; on no interface", carried(took)),
+            names => format!("{}; on {}", carried(took), names.join(", ")),
+        })
     });
     [Tried { name: "splice", result }, Tried { name: "xdp", result: xdp }]
 }

@@ -262,6 +262,19 @@ impl<'d, 't> Section<'d, 't> {
         self.items(key, network)
     }
 
+    /// Reads a list of names of network interfaces.
+    pub(super) fn interfaces(&self, key: &'static str) -> Vec<String> {
+        self.items(key, |text| {
+            // IFNAMSIZ is 16 with the final NUL.
+            let ok = !text.is_empty()
+                && text.len() < 16
+                && !text.bytes().any(|b| b == b'/' || b.is_ascii_whitespace());
+            ok.then(|| text.to_owned()).ok_or_else(|| {
+                format!("`{text}` is no interface name: write one that `ip link` lists")
+            })
+        })
+    }
+
     /// Reads the table `key` with `read`.
     pub(super) fn table<T>(
         &self,

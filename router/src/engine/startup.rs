@@ -10,7 +10,7 @@ use crate::{
     kernel::{
         LoadError,
         sockmap::{self, SockmapObject},
-        splice::{self, Attachment, Drivers, SpliceObject},
+        splice::{self, Attachment, Drivers, Selection, SpliceObject},
     },
     metrics::Metrics,
 };
@@ -75,17 +75,21 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
             XdpMode::Off => Drivers::None,
         },
         guarded,
+        selection: Selection {
+            only: config.engine.interfaces.clone(),
+            except: config.engine.except_interfaces.clone(),
+        },
         attachment: attachment(),
         ..splice::Options::default()
     };
     let programs = SpliceObject::load(&options).map_err(refused)?;
     let took = selftest::splice(&programs).map_err(failed)?;
     tracing::debug!(?took, "the splice engine passed its self-test");
-    for (interface, why) in programs.skipped() {
-        tracing::warn!(interface, why, "packets of this interface are not spliced");
-    }
-    tracing::info!(interfaces = programs.attached().join(" "), "splicing packets");
     metrics.engine("xdp").available(xdp(&programs));
+    if let Err(error) = programs.end_self_tests() {
+        tracing::warn!(%error, "loopback keeps the programs that the self-test needed");
+    }
+    super::splice::log_interfaces(&programs);
     let counted = Arc::downgrade(&programs);
     metrics.on_render(move |metrics| {
         if let Some(programs) = counted.upgrade() {

@@ -202,6 +202,10 @@ const FIXED: &[(&str, Keep)] = &[
     }),
     ("engine.mode", |new, old| keep(&mut new.engine.mode, &old.engine.mode)),
     ("engine.xdp", |new, old| keep(&mut new.engine.xdp, &old.engine.xdp)),
+    ("engine.interfaces", |new, old| keep(&mut new.engine.interfaces, &old.engine.interfaces)),
+    ("engine.except_interfaces", |new, old| {
+        keep(&mut new.engine.except_interfaces, &old.engine.except_interfaces)
+    }),
     ("engine.hand_over_from_bytes", |new, old| {
         keep(&mut new.engine.hand_over_from_bytes, &old.engine.hand_over_from_bytes)
     }),

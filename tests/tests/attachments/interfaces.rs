@@ -213,3 +213,56 @@ fn an_interface_that_comes_late_resets_its_peers_when_the_gateway_is_killed() {
     joined.client.expect_end();
     joined.instance.expect_end();
 }
+
+#[test]
+fn only_chosen_interfaces_have_the_programs() {
+    let Some(row) = Row::new() else { return };
+    let [_, near, far, _] = &row.links;
+    // Whole names or patterns; and what is excepted has none, whatever else says that it may.
+    let last = |name: &str| format!("*{}", &name[1..]);
+    for (only, except, spliced) in [
+        (vec![near.clone(), last(far)], vec![], true),
+        (vec![near.clone()], vec![], false),
+        (vec![], vec!["lo".to_owned()], true),
+        (vec![], vec![far.clone()], false),
+        (vec![near.clone(), far.clone()], vec![last(far)], false),
+    ] {
+        let place = row.place();
+        let set = |setup: Setup| {
+            setup
+                .set("engine.interfaces", only.clone())
+                .set("engine.except_interfaces", except.clone())
+        };
+        let (gateway, upstream) = place.start_with(set);
+        let why = match only.first() {
+            Some(first) => format!("`{first}` is in engine.interfaces"),
+            None => "it is suitable".to_owned(),
+        };
+        gateway.expect_line(&["splicing its packets", &format!("interface=\"{near}\""), &why]);
+        let mut joined = place.connect(gateway, upstream);
+        if spliced {
+            joined.expect_spliced();
+            continue;
+        }
+        let why = match except.first() {
+            Some(first) => format!("`{first}` is in engine.except_interfaces"),
+            None => "it is not in engine.interfaces".to_owned(),
+        };
+        joined.gateway.expect_line(&["are not spliced", &format!("interface=\"{far}\""), &why]);
+        joined.exchange(0);
+        assert_eq!(joined.handovers("request") + joined.handovers("response"), 0.0);
+        assert!(joined.fallbacks("interface") > 0.0, "{}", refusals(&joined.gateway));
+    }
+}
+
+#[test]
+fn interfaces_that_come_later_are_chosen_likewise() {
+    let Some(row) = Row::new() else { return };
+    let set = |setup: Setup| setup.set("engine.interfaces", vec!["late*"]);
+    let (gateway, _upstream) = row.place().start_with(set);
+    gateway.expect_line(&["no interface is called so", "late*"]);
+    row.gateway.ip_batch("link add late0 type veth peer name early0\nlink set late0 up\n");
+    let reason = "`late*` is in engine.interfaces";
+    gateway.expect_line(&["splicing its packets", "interface=\"late0\"", reason]);
+    gateway.expect_line(&["are not spliced", "interface=\"early0\"", "not in engine.interfaces"]);
+}

@@ -30,6 +30,24 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 `atalho doctor` tells what the interfaces of this host could do.",
     },
     Setting {
+        path: "engine.interfaces",
+        kind: Kind::Interfaces,
+        default: Some("[]"),
+        live: false,
+        about: "Network interfaces whose packets `splice` may take; `*` stands for any characters, as in \
+                `\"eth*\"`. Empty: all that are suitable, and those that come later. Connections that lead \
+                over other interfaces stay in user space. `atalho doctor --config` and the log say which \
+                were chosen, and why.",
+    },
+    Setting {
+        path: "engine.except_interfaces",
+        kind: Kind::Interfaces,
+        default: Some("[]"),
+        live: false,
+        about: "Network interfaces whose packets `splice` leaves alone, whatever `interfaces` says; written \
+                likewise. Loopback has the programs during the self-test all the same.",
+    },
+    Setting {
         path: "engine.hand_over_from_bytes",
         kind: Kind::Size { min: 0, max: GIB },
         default: Some(r#""64KiB""#),
@@ -76,6 +94,10 @@ pub struct Engine {
     pub mode: EngineMode,
     /// Where `splice` forwards packets before they become socket buffers.
     pub xdp: XdpMode,
+    /// Patterns of names of interfaces that `splice` may be on; all, if empty.
+    pub interfaces: Vec<String>,
+    /// Patterns of those that it may not be on.
+    pub except_interfaces: Vec<String>,
     /// Remaining body bytes from which a body is handed to the kernel.
     pub hand_over_from_bytes: u64,
     /// Reads of a body of unknown length after which it is spliced.
@@ -128,6 +150,8 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Engine {
         mode: s.choice("mode", &modes.map(|mode| (mode.as_str(), mode))),
         xdp: s
             .choice("xdp", &[("auto", XdpMode::Auto), ("on", XdpMode::On), ("off", XdpMode::Off)]),
+        interfaces: s.interfaces("interfaces"),
+        except_interfaces: s.interfaces("except_interfaces"),
         hand_over_from_bytes: s.size("hand_over_from_bytes"),
         hand_over_from_reads: s.integer("hand_over_from_reads"),
         learn_reads: s.bool("learn_reads"),

@@ -87,15 +87,7 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Guard {
     let modes =
         [("auto", GuardMode::Auto), ("native", GuardMode::Native), ("generic", GuardMode::Generic)];
     Guard {
-        interfaces: s.items("interfaces", |text| {
-            // IFNAMSIZ is 16 with the final NUL.
-            let ok = !text.is_empty()
-                && text.len() < 16
-                && !text.bytes().any(|b| b == b'/' || b.is_ascii_whitespace());
-            ok.then(|| text.to_owned()).ok_or_else(|| {
-                format!("`{text}` is no interface name: write one that `ip link` lists")
-            })
-        }),
+        interfaces: s.interfaces("interfaces"),
         mode: s.choice("mode", &modes),
         allow: s.networks("allow"),
         deny: s.networks("deny"),

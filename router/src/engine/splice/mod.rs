@@ -41,7 +41,7 @@ use super::{
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, SWEEP_INTERVAL, SpliceObject, acknowledge_now, widen},
+    kernel::splice::{Entry, SWEEP_INTERVAL, Skipped, SpliceObject, acknowledge_now, widen},
     net::{HangupWatch, Watched},
 };
 
@@ -176,18 +176,16 @@ impl Splice {
             loop {
                 // First for those that came before the news did.
                 let changes = programs.refresh()?;
-                for interface in changes.came {
-                    tracing::info!(interface, "splicing its packets");
+                for (interface, why) in changes.came {
+                    tracing::info!(interface, why, "splicing its packets");
                 }
                 for interface in changes.went {
                     tracing::info!(
                         interface,
-                        "splicing its packets no more: it is gone, or a port"
+                        "splicing its packets no more: it is gone, a port, or excluded"
                     );
                 }
-                for (interface, why) in changes.skipped {
-                    tracing::warn!(interface, why, "packets of this interface are not spliced");
-                }
+                changes.skipped.into_iter().for_each(log_skipped);
                 log_drivers(changes.drivers);
                 while news.readable().await?.try_io(|news| news.get_ref().take()).is_err() {}
             }
@@ -377,6 +375,29 @@ impl Inner {
         } else {
             watch.poll(cx).map(|_| ())
         }
+    }
+}
+
+/// Says on which interfaces packets are spliced, on which they are not, and why.
+pub(super) fn log_interfaces(programs: &SpliceObject) {
+    programs.skipped().into_iter().for_each(log_skipped);
+    for pattern in programs.unmatched() {
+        tracing::warn!(pattern, "engine.interfaces names it, and no interface is called so");
+    }
+    for (interface, why) in programs.chosen() {
+        tracing::info!(interface, why, "splicing its packets");
+    }
+    match programs.attached() {
+        none if none.is_empty() => tracing::warn!("no interface is left to splice packets on"),
+        names => tracing::info!(interfaces = names.join(" "), "splicing packets"),
+    }
+}
+
+fn log_skipped(Skipped { name: interface, why, wanted }: Skipped) {
+    if wanted {
+        tracing::info!(interface, why, "packets of this interface are not spliced");
+    } else {
+        tracing::warn!(interface, why, "packets of this interface are not spliced");
     }
 }
 

@@ -19,6 +19,7 @@ use aya::{
 use super::{
     clsact,
     interfaces::{self, Interface},
+    selection::Selection,
     xdp,
 };
 use crate::kernel::{load::with_sources, sys};
@@ -51,6 +52,7 @@ pub(super) struct Attachments {
     ingress: OwnedFd,
     egress: OwnedFd,
     kind: Attachment,
+    selection: Selection,
     state: Mutex<State>,
 }
 
@@ -59,7 +61,9 @@ struct State {
     /// By number: the interface's name, and what holds the programs there.
     attached: BTreeMap<u32, (String, [Link; 2])>,
     /// The others, and why.
-    skipped: BTreeMap<u32, (String, String)>,
+    skipped: BTreeMap<u32, Skipped>,
+    /// Loopback has the programs in any case: self-tests need it.
+    tests: bool,
     /// Low descriptors that hold nothing.
     reserved: Vec<OwnedFd>,
     /// Holds all programs and their maps; dropped after what needs them.
@@ -73,15 +77,29 @@ enum Link {
     Filter { _filter: SchedClassifierLink },
 }
 
+/// An interface that does not have the programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    pub why: String,
+    /// Whether the operator wants it so.
+    pub wanted: bool,
+}
+
+/// Loopback's name, in every network namespace.
+const LOOPBACK: &str = "lo";
+
 /// What [`Attachments::refresh`] found.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Interfaces that have the programs since.
-    pub(crate) came: Vec<String>,
-    /// Those that had them, and are gone or have become ports.
+    /// Interfaces that have the programs since, and why.
+    pub(crate) came: Vec<(String, String)>,
+    /// Those that had them, and are gone, have become ports, or are called otherwise now.
     pub(crate) went: Vec<String>,
     /// Those that are left out since, and why.
-    pub(crate) skipped: Vec<(String, String)>,
+    pub(crate) skipped: Vec<Skipped>,
     /// Those whose drivers forward since, or why they do not.
     pub(crate) drivers: xdp::News,
 }
@@ -89,7 +107,11 @@ pub(crate) struct Changes {
 impl Attachments {
     /// Puts the programs on the interfaces that there are: as `kind` says, or the best that the
     /// kernel has.
-    pub(super) fn attach(mut ebpf: Ebpf, kind: Option<Attachment>) -> io::Result<Self> {
+    pub(super) fn attach(
+        mut ebpf: Ebpf,
+        kind: Option<Attachment>,
+        selection: Selection,
+    ) -> io::Result<Self> {
         let [ingress, egress] =
             ["atalho_splice_ingress", "atalho_splice_egress"].map(|name| program(&mut ebpf, name));
         let (ingress, egress) = (ingress?, egress?);
@@ -109,8 +131,8 @@ impl Attachments {
             }
         }
         let (attached, skipped, reserved) = Default::default();
-        let state = Mutex::new(State { attached, skipped, reserved, ebpf });
-        let attachments = Self { ingress, egress, kind, state };
+        let state = Mutex::new(State { attached, skipped, tests: true, reserved, ebpf });
+        let attachments = Self { ingress, egress, kind, selection, state };
         attachments.refresh()?;
         if kind == Attachment::Tcx {
             let reserved: io::Result<Vec<_>> =
@@ -136,7 +158,7 @@ impl Attachments {
         let mut changes = Changes::default();
         let gone = |index: &u32| match all.iter().find(|one| one.index == *index) {
             None => true,
-            Some(one) => one.is_port(&all),
+            Some(one) => one.is_port(&all) || self.refuses(&state, &one.name).is_some(),
         };
         let went: Vec<u32> = state.attached.keys().copied().filter(gone).collect();
         for index in went {
@@ -155,12 +177,15 @@ impl Attachments {
             }
             let shared = interface.shares_with(|index| state.attached.contains_key(&index));
             let unfit = interface.unfit(&all).or(shared.then(|| "it shares packets".to_owned()));
-            let why = match unfit {
+            let refused = self.refuses(&state, &interface.name);
+            let wanted = refused.is_some();
+            let why = match refused.or(unfit) {
                 Some(why) => why,
                 None => match self.attach_to(interface, &mut state) {
                     Ok(()) => {
                         state.skipped.remove(&interface.index);
-                        changes.came.push(interface.name.clone());
+                        let why = self.selection.reason(&interface.name);
+                        changes.came.push((interface.name.clone(), why));
                         continue;
                     }
                     // Gone since.
@@ -168,7 +193,7 @@ impl Attachments {
                     Err(error) => error.to_string(),
                 },
             };
-            let said = (interface.name.clone(), why);
+            let said = Skipped { name: interface.name.clone(), why, wanted };
             match state.skipped.entry(interface.index) {
                 Entry::Occupied(mut known) => {
                     if *known.get() != said {
@@ -183,6 +208,34 @@ impl Attachments {
             }
         }
         Ok(changes)
+    }
+
+    /// Why the operator does not want the programs on an interface, if so.
+    fn refuses(&self, state: &State, name: &str) -> Option<String> {
+        if state.tests && name == LOOPBACK { None } else { self.selection.refuses(name) }
+    }
+
+    /// Takes the programs off loopback, unless it was chosen.
+    pub(super) fn leave_loopback(&self) -> io::Result<()> {
+        self.state().tests = false;
+        self.refresh().map(drop)
+    }
+
+    /// Interfaces that have the programs, and why.
+    pub(super) fn chosen(&self) -> Vec<(String, String)> {
+        let why = |name: String| match self.selection.refuses(&name) {
+            Some(_) => (name, "for the self-test alone".to_owned()),
+            None => (name.clone(), self.selection.reason(&name)),
+        };
+        self.attached().into_iter().map(why).collect()
+    }
+
+    /// Patterns of [`Selection::only`] that no interface fits now.
+    pub(super) fn unmatched(&self) -> Vec<String> {
+        let state = self.state();
+        let attached = state.attached.values().map(|(name, _)| &**name);
+        let skipped = state.skipped.values().map(|skipped| &*skipped.name);
+        self.selection.unmatched(attached.chain(skipped))
     }
 
     /// At ingress behind what is there, at egress before it: ours is the nearest to the sockets, and the
@@ -219,7 +272,7 @@ impl Attachments {
     }
 
     /// Those that do not, and why.
-    pub(super) fn skipped(&self) -> Vec<(String, String)> {
+    pub(super) fn skipped(&self) -> Vec<Skipped> {
         self.state().skipped.values().cloned().collect()
     }
 }

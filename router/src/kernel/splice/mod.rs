@@ -7,6 +7,7 @@ mod entry;
 mod interfaces;
 mod netdev;
 mod netlink;
+mod selection;
 mod socket;
 mod xdp;
 
@@ -30,7 +31,11 @@ use router_ebpf::{
     splice::layout::{self, Command, Flow, ask, flag},
 };
 
-pub use self::{attachments::Attachment, xdp::Drivers};
+pub use self::{
+    attachments::{Attachment, Skipped},
+    selection::Selection,
+    xdp::Drivers,
+};
 use self::{
     attachments::{Attachments, Changes},
     xdp::Xdp,
@@ -71,6 +76,8 @@ pub struct Options {
     /// Interfaces whose XDP program will be the guard's, which goes on with
     /// [`SpliceObject::xdp_program`].
     pub guarded: Vec<String>,
+    /// Which interfaces may have them.
+    pub selection: Selection,
     /// How the programs are attached to interfaces, if not in the best way that the kernel has.
     pub attachment: Option<Attachment>,
 }
@@ -82,6 +89,7 @@ impl Default for Options {
             counters: 8_192,
             xdp: Drivers::None,
             guarded: Vec::new(),
+            selection: Selection::default(),
             attachment: None,
         }
     }
@@ -169,11 +177,13 @@ impl SpliceObject {
         };
         let (conns, in_flight) = (fd("CONNS")?, fd("IN_FLIGHT")?);
         let (flows, events) = (fd("FLOWS")?, fd("SPLICE_EVENTS")?);
-        let attachments = Attachments::attach(ebpf, options.attachment)
+        let attachments = Attachments::attach(ebpf, options.attachment, options.selection.clone())
             .map_err(LoadError::refused("attaching the programs"))?;
         if attachments.attached().is_empty() {
-            let skipped =
-                attachments.skipped().into_iter().map(|(name, why)| format!("{name}: {why}"));
+            let skipped = attachments
+                .skipped()
+                .into_iter()
+                .map(|Skipped { name, why, .. }| format!("{name}: {why}"));
             return Err(LoadError::Refused {
                 what: "attaching the programs",
                 error: skipped.collect::<Vec<_>>().join("; "),
@@ -210,8 +220,26 @@ impl SpliceObject {
         self.attachments.attached()
     }
 
-    /// Those that do not, and why.
-    pub fn skipped(&self) -> Vec<(String, String)> {
+    /// The same, and why they were chosen.
+    pub fn chosen(&self) -> Vec<(String, String)> {
+        self.attachments.chosen()
+    }
+
+    /// Patterns of [`Selection::only`] that no interface fits now.
+    pub fn unmatched(&self) -> Vec<String> {
+        self.attachments.unmatched()
+    }
+
+    /// Takes the programs off loopback again, unless it was chosen: they were there for the self-tests.
+    ///
+    /// # Errors
+    /// When the kernel does not tell which interfaces there are.
+    pub fn end_self_tests(&self) -> io::Result<()> {
+        self.attachments.leave_loopback()
+    }
+
+    /// Interfaces that do not have the programs, and why.
+    pub fn skipped(&self) -> Vec<Skipped> {
         self.attachments.skipped()
     }
 
