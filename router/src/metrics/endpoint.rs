@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use prometheus::{Histogram, IntCounterVec};
 
-use super::families::Families;
+use super::{families::Families, labelled::ByLabel};
+
+/// Why a decision may be made with less than a body might have told, as the scanner names it.
+const SHORTFALLS: &[&str] =
+    &["decision_bytes", "unknown_coding", "corrupt_coding", "expansion", "not_json"];
 
 /// What is counted per endpoint. Kept for the life of the process: the configuration has few.
 #[derive(Debug)]
 pub struct EndpointMetrics {
     name: String,
     errors: IntCounterVec,
+    shortfalls: ByLabel,
     decision: Histogram,
     added: Histogram,
 }
@@ -20,6 +25,7 @@ impl EndpointMetrics {
         EndpointMetrics {
             name: name.to_owned(),
             errors: families.errors.clone(),
+            shortfalls: ByLabel::new(&families.shortfalls, &[name], SHORTFALLS),
             decision: families.decision.with_label_values(&[name]),
             added: families.added.with_label_values(&[name]),
         }
@@ -28,6 +34,11 @@ impl EndpointMetrics {
     /// Counts an error reply that the gateway made. `reason` is the slug in `x-atalho-error`.
     pub fn error(&self, status: u16, reason: &'static str) {
         super::families::count_error(&self.errors, &self.name, status, reason);
+    }
+
+    /// Counts a decision that was made with less than the body might have told.
+    pub fn shortfall(&self, why: &'static str) {
+        self.shortfalls.inc(why);
     }
 
     /// Time spent on choosing an instance, without waiting for the client's bytes.

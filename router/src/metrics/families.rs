@@ -34,6 +34,7 @@ pub(super) struct Families {
     pub(super) outcomes: IntCounterVec,
     pub(super) responses: IntCounterVec,
     pub(super) errors: IntCounterVec,
+    pub(super) shortfalls: IntCounterVec,
     pub(super) in_flight: IntGaugeVec,
     pub(super) available: IntGaugeVec,
     pub(super) draining: IntGaugeVec,
@@ -111,6 +112,13 @@ impl Families {
                  as in the reply's x-atalho-error header). The endpoint is empty when the request \
                  was refused before its endpoint was known.",
                 &["endpoint_name", "status", "reason"],
+            ),
+            shortfalls: of.counters(
+                "atalho_decision_shortfalls_total",
+                "Requests whose instance was chosen with less than their body might have told: it was \
+                 longer than limits.decision_bytes, or could not be decoded (unknown_coding, \
+                 corrupt_coding, expansion), or was not_json.",
+                &["endpoint_name", "why"],
             ),
             in_flight: of.gauges(
                 "atalho_in_flight_requests",

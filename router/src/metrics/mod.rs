@@ -37,7 +37,7 @@ use labelled::{Mirror, Mirrors};
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Names of the reasons for which an instance is chosen, as in the `reason` label.
-pub const REASONS: [&str; 8] = [
+pub const REASONS: [&str; 9] = [
     "home",
     "overflow",
     "saturated",
@@ -46,6 +46,7 @@ pub const REASONS: [&str; 8] = [
     "least_outstanding",
     "random",
     "single",
+    "undecodable",
 ];
 
 /// Something to run just before the metrics are rendered, to set gauges from live state.

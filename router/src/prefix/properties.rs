@@ -1,7 +1,7 @@
 //! What must hold for every body, whoever made it up: for property tests and fuzzing.
 
 use super::{
-    Api, Scanner,
+    Api, Decider, Known, Scanner,
     scanner::{Prefix, reference},
 };
 
@@ -47,6 +47,44 @@ pub fn scan_seed(data: &[u8]) {
     let length = usize::from(u16::from_be_bytes([*high, *low])) % 13_000;
     let sizes: Vec<_> = sizes.iter().map(|&size| usize::from(size)).collect();
     scan(api, length, &sizes, body.get(1..).unwrap_or_default());
+}
+
+/// Decides about a body whole and in pieces of these sizes, over and over: what is found is the same.
+pub fn decide(coding: &str, known: Known, sizes: &[usize], body: &[u8]) {
+    let fields = || [(&b"content-encoding"[..], coding.as_bytes())].into_iter();
+    let mut whole = Decider::new(known, fields());
+    whole.feed(body);
+    let mut cut = Decider::new(known, fields());
+    let mut rest = body;
+    for size in sizes.iter().chain(&[1]).cycle() {
+        let (now, later) = rest.split_at((*size).clamp(1, rest.len().max(1)).min(rest.len()));
+        // Going on although it has enough must not matter.
+        let _ = cut.feed(now);
+        if later.is_empty() {
+            break;
+        }
+        rest = later;
+    }
+    assert_eq!(cut.finish(), whole.finish());
+}
+
+/// As [`decide`], of a line of settings and the body: a byte for the coding, one for the bytes that are
+/// looked at, then the sizes of the pieces up to the line's end.
+pub fn decide_seed(data: &[u8]) {
+    const CODINGS: [&str; 6] = ["gzip", "deflate", "br", "zstd", "gzip, gzip", "gzip, zstd, br"];
+    let [coding, bytes, rest @ ..] = data else { return };
+    let line = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+    let (sizes, body) = rest.split_at(line);
+    let known = Known {
+        api: Api::ChatCompletions,
+        prefix_length: 20,
+        decision_bytes: 1 << (bytes % 24),
+        model: false,
+        tenant: false,
+    };
+    let sizes: Vec<_> = sizes.iter().map(|&size| usize::from(size)).collect();
+    let coding = CODINGS[usize::from(*coding) % CODINGS.len()];
+    decide(coding, known, &sizes, body.get(1..).unwrap_or_default());
 }
 
 fn in_pieces(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) -> Prefix {

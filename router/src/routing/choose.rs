@@ -31,11 +31,13 @@ pub enum Reason {
     Random,
     /// Fewer than two instances can serve, so there is nothing to choose.
     Single,
+    /// The body's content coding kept its prompt from being read, so this is the least loaded.
+    Undecodable,
 }
 
 impl Reason {
     /// All reasons, for tables of metrics.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Home,
         Self::Overflow,
         Self::Saturated,
@@ -44,6 +46,7 @@ impl Reason {
         Self::LeastOutstanding,
         Self::Random,
         Self::Single,
+        Self::Undecodable,
     ];
 
     /// The name used in response headers, metrics and logs.
@@ -57,7 +60,13 @@ impl Reason {
             Self::LeastOutstanding => "least_outstanding",
             Self::Random => "random",
             Self::Single => "single",
+            Self::Undecodable => "undecodable",
         }
+    }
+
+    /// The same for a request whose body could not be decoded, so that it has no key.
+    pub fn of_undecodable(self) -> Self {
+        if self == Self::LeastOutstanding { Self::Undecodable } else { self }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which instance gets a request, seen from outside.
 
+mod bodies;
 mod endpoints;
 mod prefix;
 mod strategies;
@@ -10,7 +11,7 @@ use std::{collections::HashMap, sync::Barrier};
 use tests::{
     Engine, Gate, Gateway, Message, Setup, Upstream, eventually,
     gateway::{INSTANCE_HEADER, REASON_HEADER},
-    message::{chat, chat_with, request, request_with, response},
+    message::{chat, chat_body, chat_with, request, request_with, response},
     payload,
 };
 

@@ -22,6 +22,11 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// All fields, as (name, value).
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.headers.iter().map(|(name, value)| (name.as_bytes(), value.as_slice()))
+    }
+
     /// The first field of this name (lower case).
     pub(super) fn header(&self, name: &str) -> Option<&[u8]> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));

@@ -10,12 +10,13 @@ use clap::Args;
 
 use super::fleet_flags::FleetFlags;
 use crate::{
+    api::Prompt,
     config::{Flags, Strategy},
     fleet::{Counters, Endpoint, Fleet, Variant},
     gateway,
     http::{Failure, Method},
     metrics::Metrics,
-    prefix::{self, KeyParts, Prefix, Scanner, Target, tenant},
+    prefix::{self, Api, Decider, Findings, KeyParts, Known, Shortfall, Target, tenant},
     routing,
 };
 use input::Request;
@@ -114,12 +115,21 @@ fn explain_request(
         }
         None => None,
     };
+    if target.api == Api::Models {
+        explanation.choice.why =
+            "The gateway answers this itself, from what the instances of the endpoint list.".into();
+        return Ok(explanation);
+    }
     if !target.api.has_prefix() {
         explanation.choice.why =
             "This path has no prompt: the least loaded instance serves it.".into();
         return Ok(explanation);
     }
-    let (scanned, read) = scan(&target, variant, &request.body);
+    let limit = fleet.config().limits.decision_bytes;
+    let known = Known::new(&target, header_tenant, variant.routing.prefix_length, limit);
+    let (found, read) = scan(known, request);
+    explanation.notes = notes(&found, known, request);
+    let scanned = found.prefix;
     let parts = KeyParts::of(
         &endpoint.name,
         &variant.name,
@@ -131,6 +141,12 @@ fn explain_request(
     explanation.tenant = Sourced::new(parts.tenant, tenant_source);
     let model_source = if target.named_model().is_some() { "path" } else { "body" };
     explanation.model = Sourced::new(parts.model, model_source);
+    if !found.has_prefix {
+        explanation.choice.reason = Some(routing::Reason::Undecodable.as_str());
+        explanation.choice.why =
+            "The prompt could not be read, so the least loaded instance serves it.".into();
+        return Ok(explanation);
+    }
     let key = prefix::key(&parts);
     explanation.key = Some(format!("{:016x}", key.0));
     explanation.prefix =
@@ -179,12 +195,47 @@ fn find<'f>(
     }
 }
 
-/// The prefix, and how many bytes of the body had to be read for the decision.
-fn scan(target: &Target<'_>, variant: &Variant, body: &[u8]) -> (Prefix, usize) {
-    let mut scanner = Scanner::new(target.api, variant.routing.prefix_length);
+/// What the body tells, and how many bytes of it had to be read for the decision.
+fn scan(known: Known, request: &Request) -> (Findings, usize) {
+    let mut decider = Decider::new(known, request.fields());
     // A byte at a time, to know at which one it had enough.
-    let enough = body.iter().position(|byte| scanner.feed(std::slice::from_ref(byte)));
-    (scanner.finish(), enough.map_or(body.len(), |at| at + 1))
+    let enough = request.body.iter().position(|byte| decider.feed(std::slice::from_ref(byte)));
+    (decider.finish(), enough.map_or(request.body.len(), |at| at + 1))
+}
+
+/// What is wrong with the body, or was left out of account.
+fn notes(found: &Findings, known: Known, request: &Request) -> Vec<String> {
+    let mut notes = Vec::new();
+    let coded = request.header("content-encoding").is_some();
+    let json = matches!(known.api.info().prompt, Prompt::Json(_));
+    let body = request.body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&request.body);
+    // The scanner does not validate: this says what and where.
+    let broken = serde_json::from_slice::<serde::de::IgnoredAny>(body).err();
+    if let Some(error) = broken.filter(|_| json && !coded) {
+        notes.push(format!(
+            "the body is not valid JSON ({error}): the instance will refuse it; the key is made of \
+             what was found until then, or else of the body's first bytes"
+        ));
+    }
+    let limit = known.decision_bytes;
+    notes.extend(match found.shortfall {
+        Some(Shortfall::DecisionBytes) => Some(format!(
+            "only the first {limit} bytes are looked at (limits.decision_bytes): what comes behind, such \
+             as the model, is not known"
+        )),
+        Some(Shortfall::UnknownCoding) => {
+            Some("the body's Content-Encoding is not known: its prompt cannot be read".into())
+        }
+        Some(Shortfall::CorruptCoding) => {
+            Some("the body is not of its Content-Encoding: its prompt cannot be read".into())
+        }
+        Some(Shortfall::Expansion) => Some(
+            "the body grows beyond all proportion when it is decoded: it is not read to its end".into(),
+        ),
+        Some(Shortfall::NotJson) if coded => Some("the decoded body is not valid JSON".into()),
+        Some(Shortfall::NotJson) | None => None,
+    });
+    notes
 }
 
 /// The choice of a quiet fleet.

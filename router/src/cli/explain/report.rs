@@ -27,6 +27,8 @@ pub(super) struct Explanation {
     /// Best first.
     pub(super) ranking: Vec<Ranked>,
     pub(super) choice: ChoiceReport,
+    /// What is wrong with the request, or was left out of account.
+    pub(super) notes: Vec<String>,
 }
 
 /// A value and where it came from.
@@ -83,6 +85,7 @@ impl Explanation {
             key: None,
             ranking: Vec::new(),
             choice: ChoiceReport::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -130,6 +133,9 @@ impl Explanation {
         let instance = choice.instance.as_deref().unwrap_or("any instance");
         line("choice", &format!("{instance}{reason}"));
         line("", &choice.why);
+        for note in &self.notes {
+            line("note", note);
+        }
         out
     }
 }

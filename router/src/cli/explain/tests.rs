@@ -76,6 +76,29 @@ fn text_names_every_part() {
 }
 
 #[test]
+fn broken_bodies_and_those_that_cannot_be_read_are_named() {
+    let notes = |args: &[&str]| explained(args).expect("an explanation").notes.join("; ");
+    assert_eq!(notes(&["-d", r#"{"messages":[]}"#]), "");
+    let broken = notes(&["-d", r#"{"messages":[{"content" 5}]}"#]);
+    assert!(broken.contains("not valid JSON") && broken.contains("line 1 column 25"), "{broken}");
+    // Even where nothing that decides is behind the fault.
+    assert!(notes(&["-d", r#"{"model":"m","x":tru}"#]).contains("not valid JSON"));
+    // Bytes are bytes.
+    assert_eq!(notes(&["-d", "x", "--path", "/invocations"]), "");
+    let unknown = explained(&["-d", "x", "-H", "Content-Encoding: lzw"]).expect("an explanation");
+    assert!(unknown.notes[0].contains("Content-Encoding is not known"), "{:?}", unknown.notes);
+    assert_eq!((unknown.key, unknown.choice.reason), (None, Some("undecodable")));
+}
+
+#[test]
+fn the_list_of_models_is_the_gateways_own() {
+    let explanation =
+        explained(&["-X", "GET", "-d", "", "--path", "/v1/models"]).expect("an explanation");
+    assert!(explanation.choice.why.contains("answers this itself"), "{}", explanation.choice.why);
+    assert_eq!(explanation.choice.reason, None);
+}
+
+#[test]
 fn media_is_shown_by_its_hash() {
     let picture = "data:image/png;base64,".to_owned() + &"iVBORw0KGgo".repeat(20_000);
     let content = serde_json::json!([

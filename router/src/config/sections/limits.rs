@@ -32,11 +32,12 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
     Setting {
         path: "limits.decision_bytes",
         kind: Kind::Size { min: 64 * KIB, max: GIB },
-        default: Some(r#""8MiB""#),
+        default: Some(r#""100MiB""#),
         live: true,
         about: "Body bytes held while looking for what the choice needs (`model` may come after \
-                `messages`). Past it, the choice is made with what was found; the body still \
-                passes whole.",
+                `messages`, and pictures in them are large), and bytes that are looked at of a decoded \
+                one. Past it, the choice is made with what was found, and counted as \
+                `atalho_decision_shortfalls_total`; the body still passes whole.",
     },
 ];
 

@@ -8,6 +8,7 @@ use router_ebpf::framing::FramingError;
 use super::plan::Plan;
 use crate::gateway::{
     failure::{Stop, stalled, too_large},
+    read::Request,
     scope::Scope,
 };
 use crate::{
@@ -15,48 +16,55 @@ use crate::{
     engine::userspace::advance_payload,
     http::{self, Failure},
     net::READ_BUFFER_BYTES,
-    prefix::{self, KeyParts, Scanner, Target},
+    prefix::{self, Decider, KeyParts, Known, Target},
 };
 
-/// Feeds the body to the scanner as it arrives, until that has seen enough, and makes the key.
+/// Reads the body as it arrives until enough is known, and makes the key.
 pub(super) async fn scan(
     scope: &mut Scope<'_>,
+    request: &Request,
     plan: &mut Plan<'_>,
     target: &Target<'_>,
     tenant: Option<&str>,
 ) -> Result<(), Stop> {
-    let mut scanner = Scanner::new(target.api, plan.variant.routing.prefix_length);
-    scanner.ignore(target.named_model().is_some(), tenant.is_some());
-    feed(scope, &mut scanner, plan).await?;
+    let limit = scope.config().limits.decision_bytes;
+    let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit);
+    let mut decider = Decider::new(known, request.head.headers(request.raw()));
+    feed(scope, &mut decider, plan).await?;
     let began = Instant::now();
-    let prefix = scanner.finish();
+    let found = decider.finish();
+    if let Some(shortfall) = found.shortfall {
+        let (endpoint, why) = (plan.endpoint.name.as_str(), shortfall.as_str());
+        tracing::debug!(endpoint, why, "decided with less than the body might tell");
+        plan.endpoint.metrics.shortfall(why);
+    }
     let parts = KeyParts::of(
         &plan.endpoint.name,
         &plan.variant.name,
         tenant.map(str::as_bytes),
         target.named_model(),
-        &prefix,
+        &found.prefix,
     );
     scope.record.asks_for(parts.model, parts.tenant);
-    plan.key = Some(prefix::key(&parts));
+    plan.undecodable = !found.has_prefix;
+    plan.key = found.has_prefix.then(|| prefix::key(&parts));
     plan.spent += began.elapsed();
     Ok(())
 }
 
 async fn feed(
     scope: &mut Scope<'_>,
-    scanner: &mut Scanner,
+    decider: &mut Decider,
     plan: &mut Plan<'_>,
 ) -> Result<(), Stop> {
     let config = scope.config();
     let client = &mut *scope.client;
     let mut body = BytesMut::new();
-    let limit = config.limits.decision_bytes;
     loop {
         let began = Instant::now();
         let mut enough = false;
         let used = advance_payload(&mut plan.framing, &client.input, |payload| {
-            enough |= scanner.feed(payload);
+            enough |= decider.feed(payload);
         })
         .map_err(malformed)?;
         plan.spent += began.elapsed();
@@ -64,7 +72,7 @@ async fn feed(
         if body.len() as u64 > config.limits.body_bytes {
             return Err(Stop::Reply(too_large(config)));
         }
-        if enough || plan.framing.is_done() || body.len() >= limit {
+        if enough || plan.framing.is_done() {
             plan.body = body.freeze();
             return Ok(());
         }

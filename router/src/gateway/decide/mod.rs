@@ -59,6 +59,7 @@ pub(super) async fn decide<'f>(
         endpoint,
         variant,
         key: None,
+        undecodable: false,
         target: rewritten_target(target, request),
         body: Bytes::new(),
         framing: request.head.framing,
@@ -71,7 +72,7 @@ pub(super) async fn decide<'f>(
         && target.api.has_prefix()
         && variant.instances.len() > 1;
     if by_prefix {
-        body::scan(scope, &mut plan, target, *tenant).await?;
+        body::scan(scope, request, &mut plan, target, *tenant).await?;
     } else {
         let named = target.named_model().map(str::as_bytes);
         scope.record.asks_for(named, tenant.map(str::as_bytes));

@@ -17,6 +17,8 @@ pub(in crate::gateway) struct Plan<'f> {
     pub(in crate::gateway) variant: &'f Variant,
     /// `None` where no prefix decides: another strategy, no choice to make, no prompt.
     pub(in crate::gateway) key: Option<PrefixKey>,
+    /// Whether there is no key because the body could not be decoded.
+    pub(in crate::gateway) undecodable: bool,
     /// The target to send instead of the client's.
     pub(in crate::gateway) target: Option<Vec<u8>>,
     /// The body as far as it was read, framing included.

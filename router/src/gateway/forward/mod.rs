@@ -52,6 +52,9 @@ pub(super) async fn forward<'f>(
         let choice =
             routing::choose(plan.variant, plan.key, &tried, &mut scope.worker.rng.borrow_mut());
         let choice = match choice {
+            Ok(choice) if plan.undecodable => {
+                Choice { reason: choice.reason.of_undecodable(), ..choice }
+            }
             Ok(choice) => choice,
             Err(none) => {
                 let failure = match scope.record.unreachable.take() {

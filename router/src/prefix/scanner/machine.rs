@@ -9,6 +9,9 @@ use super::{
     text::{self, Capture, Decoder, Stop},
 };
 
+/// What some programs write before UTF-8 text (RFC 8259 section 8.1).
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
 /// Levels of nesting that are looked at, the top-level object included.
 pub(super) const MAX_LEVELS: usize = 8;
 /// The longest key of interest.
@@ -113,7 +116,7 @@ impl Scanner {
         let end = rest.iter().take(MAX_ROLE).position(|b| matches!(b, b'"' | b'\\'))?;
         let rest = rest[end..].strip_prefix(b"\",\"content\":\"")?;
         self.role = self.frames[self.depth - 1].role;
-        if self.depth >= MAX_LEVELS || self.section().full {
+        if self.depth >= MAX_LEVELS || self.role.is_media() || self.section().full {
             return None;
         }
         // The same as the long way: an object, a value of no concern, and a string that counts.
@@ -127,9 +130,11 @@ impl Scanner {
     /// Takes a byte that is no white space, between values. Returns whether it was consumed.
     fn token(&mut self, byte: u8) -> usize {
         match (self.state, byte) {
-            (State::Start, b'{') => {
+            (State::Start, b'{') if matches!(self.mark, 0 | 3) => {
                 self.open(Frame { array: false, role: Role::Skip, seen: self.known });
             }
+            // White space around its bytes does no harm.
+            (State::Start, _) if BYTE_ORDER_MARK.get(self.mark) == Some(&byte) => self.mark += 1,
             (State::Members | State::Elements, b',') => {}
             (State::Members, b'}') | (State::Elements, b']') => self.close(),
             (State::Elements, _) => {
@@ -282,6 +287,7 @@ impl Scanner {
     }
 
     fn malformed(&mut self) {
+        self.malformed = true;
         self.state = if self.units() > 0 { State::Done } else { State::Raw };
     }
 

@@ -32,7 +32,7 @@
 //!   the body as it is.
 //! - Nothing is looked at deeper than eight levels, and nothing is validated. A body that is not a
 //!   JSON object, or has no text, has its first `PrefixLength` bytes as the prefix (an object up to
-//!   its closing brace). Where JSON turns out to be malformed, what was found until then counts.
+//!   its closing brace). A byte order mark before it is passed over. Where JSON turns out to be malformed, what was found until then counts.
 //!
 //! The result depends on the bytes alone, not on how they were cut.
 
@@ -133,6 +133,10 @@ pub struct Scanner {
     cache_key: Vec<u8>,
     has_cache_key: bool,
     body: Vec<u8>,
+    /// Bytes of a byte order mark that have come.
+    mark: usize,
+    /// The body turned out to be no JSON object.
+    malformed: bool,
 }
 
 impl Scanner {
@@ -160,6 +164,8 @@ impl Scanner {
             cache_key: Vec::new(),
             has_cache_key: false,
             body: Vec::new(),
+            mark: 0,
+            malformed: false,
         };
         scanner.reset(api, prefix_length);
         scanner
@@ -180,6 +186,8 @@ impl Scanner {
         self.model.clear();
         self.cache_key.clear();
         self.body.clear();
+        self.mark = 0;
+        self.malformed = false;
     }
 
     /// Says that the body's `model`, or its `prompt_cache_key`, does not matter, since the request
@@ -211,6 +219,14 @@ impl Scanner {
             State::Raw => self.body.len() >= self.prefix_length,
             _ => false,
         }
+    }
+
+    /// Whether what was fed is not the JSON object that the API has, as far as it was looked at; `whole`
+    /// says whether all of the body was fed, so that it must have ended.
+    pub fn is_malformed(&self, whole: bool) -> bool {
+        let open = !matches!(self.state, State::Done | State::Raw);
+        let begun = self.state != State::Start || !self.body.is_empty();
+        self.malformed || whole && open && begun
     }
 
     /// The prefix of what was fed.
@@ -265,7 +281,9 @@ impl Scanner {
             return;
         }
         let room = self.prefix_length.saturating_sub(self.lead.units).min(self.main.units);
-        if room > 0 {
+        // Ids do not go on where text has begun.
+        let differs = self.lead.kind.is_some_and(|kind| self.main.kind.is_some_and(|m| m != kind));
+        if room > 0 && !differs {
             self.lead.text.push(BOUNDARY);
             self.lead.text.extend_from_slice(&self.main.text[..self.main.length_of(room)]);
             self.lead.units += room;
@@ -277,5 +295,6 @@ impl Scanner {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+mod media_tests;
+#[cfg(test)]
 mod tests;

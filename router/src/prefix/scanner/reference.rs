@@ -167,7 +167,8 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
             return Some(Prefix { units, text, kind, model: None, cache_key: None });
         }
     };
-    let tree: Tree = serde_json::from_slice(body).ok()?;
+    let json = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let tree: Tree = serde_json::from_slice(json).ok()?;
     let Tree::Object(members) = tree else {
         let (units, text, kind) = bytes(body);
         return Some(Prefix { units, text, kind, model: None, cache_key: None });
@@ -179,15 +180,18 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         Some(Tree::Text(text)) => Some(text.as_bytes()[..text.len().min(MAX_NAME)].to_vec()),
         _ => None,
     };
-    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: keys.ids };
-    let Keys { lead, main, media, model, .. } = keys;
+    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: false };
+    let Keys { lead, main, media, model, ids: api_has_ids } = *keys;
     // The names of what leads are names of one thing; of the others each counts, in the order of the
     // document, and once.
     let mut present = members.iter().filter(|(_, value)| !matches!(value, Tree::Null));
     if let Some((_, value)) = present.find(|(key, _)| lead.contains(&key.as_str())) {
         walk.value(value, Of::Text, 1, false);
     }
+    let mut leading = 0;
     for (keys, of) in [(media, Of::Media), (main, Of::Text)] {
+        leading = walk.units.len();
+        walk.numbers = of == Of::Text && api_has_ids;
         let mut seen: Vec<&str> = Vec::new();
         for (key, value) in &members {
             let counts = keys.contains(&key.as_str()) && !seen.contains(&key.as_str());
@@ -197,12 +201,19 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
             }
         }
     }
-    let kind = walk.units.iter().find(|(_, unit)| !matches!(unit, Unit::Media(_)));
-    let ids = matches!(kind, Some((_, Unit::Id(_))));
+    // Numbers are ids in what does not lead only, and where no text has led.
+    let rest = walk.units.split_off(leading);
+    let kind = |units: &[(usize, Unit)]| {
+        let mut all = units.iter().map(|(_, unit)| unit);
+        all.find(|unit| !matches!(unit, Unit::Media(_))).map(|unit| matches!(unit, Unit::Id(_)))
+    };
+    let rest = if kind(&walk.units).is_some() && kind(&rest) == Some(true) { vec![] } else { rest };
+    let ids = kind(&rest) == Some(true);
     let mut taken = 0;
     let units: Vec<_> = walk
         .units
         .into_iter()
+        .chain(rest)
         .filter(|(_, unit)| matches!(unit, Unit::Media(_)) || matches!(unit, Unit::Id(_)) == ids)
         .take_while(|(_, unit)| {
             let room = taken < prefix_length;
