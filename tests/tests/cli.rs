@@ -281,6 +281,57 @@ fn check_names_every_mistake_with_its_line() {
 }
 
 #[test]
+fn check_finds_addresses_that_exclude_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.toml");
+    let good = Setup::new(Engine::Userspace).set("listen", vec!["0.0.0.0:9901"]);
+    std::fs::write(&file, good.set("admin", "127.0.0.1:9901").text()).unwrap();
+    let (output, _, err) = run(&["check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.contains("admin: 127.0.0.1:9901 is taken by 0.0.0.0:9901"), "{err}");
+    // With flags too, and before anything is bound.
+    let serve = ["serve", "--backend", "http://127.0.0.1:1"];
+    let (output, _, err) = run(&[&serve[..], &["--listen", "127.0.0.1:9901"]].concat());
+    assert!(!output.status.success() && err.contains("--admin: 127.0.0.1:9901 is taken"), "{err}");
+}
+
+#[test]
+fn check_reads_standard_input() {
+    use std::io::Write;
+    let check = |text: &str| {
+        let mut child = atalho(None)
+            .args(["check", "-"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the binary");
+        child.stdin.take().unwrap().write_all(text.as_bytes()).expect("it reads");
+        child.wait_with_output().expect("it ends")
+    };
+    let good = check(&Setup::new(Engine::Userspace).text());
+    let out = String::from_utf8_lossy(&good.stdout);
+    assert!(good.status.success() && out.starts_with("standard input: good"), "{out}");
+    let bad = check("threads = \"x\"");
+    let err = String::from_utf8_lossy(&bad.stderr);
+    assert!(!bad.status.success() && err.starts_with("standard input:1:11: threads"), "{err}");
+}
+
+#[test]
+fn a_pipe_as_configuration_is_refused_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("coreutils");
+    assert!(made.success());
+    let pipe = pipe.to_str().unwrap();
+    for args in [&["check", pipe][..], &["serve", "--config", pipe], &["check", "/dev/zero"]] {
+        let (output, _, err) = run(args);
+        assert!(!output.status.success());
+        assert!(err.contains(args[args.len() - 1]) && err.contains("a pipe or device"), "{err}");
+    }
+}
+
+#[test]
 fn explain_says_what_the_gateway_does() {
     let fleet: Vec<Upstream> = (0..5).map(|_| Upstream::ok()).collect();
     let gateway = Setup::new(Engine::Userspace).instances(&fleet).prefix_aware(1024, 10).start();
@@ -350,9 +401,37 @@ fn doctor_splices_a_request_over_the_real_interface() {
     let doctor = ["doctor", "--config", file.to_str().unwrap()];
     let (output, out, _) = network.gateway.run(|| run(&doctor));
     assert!(output.status.success(), "{out}");
-    let line = out.lines().find(|line| line.contains(&upstream.url())).expect(&out);
-    assert!(line.trim_start().starts_with("ok") && line.contains("spliced a request"), "{line}");
-    assert!(line.ends_with("answered 200"), "{line}");
+    let lines: Vec<&str> = out.lines().filter(|line| line.contains(&upstream.url())).collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert!(lines.iter().all(|line| line.trim_start().starts_with("ok")), "{out}");
+    assert!(lines.iter().all(|line| line.ends_with("answered 200")), "{out}");
+    assert!(lines[1].contains("spliced a request"), "{out}");
+}
+
+#[test]
+fn doctor_fails_with_a_dead_instance_and_says_which() {
+    let (well, gone) = (Upstream::ok(), Upstream::ok());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("atalho.toml");
+    std::fs::write(&file, Setup::new(Engine::Userspace).instances([&well, &gone]).text()).unwrap();
+    let doctor =
+        |args: &[&str]| run(&[&["doctor", "--config", file.to_str().unwrap()], args].concat());
+    let (output, out, _) = doctor(&[]);
+    assert!(output.status.success(), "{out}");
+    let url = gone.url();
+    drop(gone);
+    let (output, out, _) = doctor(&[]);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    let line = out.lines().find(|line| line.contains(&url)).expect(&out);
+    assert!(line.trim_start().starts_with("no") && line.contains("refused"), "{line}");
+    let (output, json, _) = doctor(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["ok"], false);
+    assert_eq!(json["engines"][0]["name"], "userspace");
+    let instances = json["instances"].as_array().expect("a list");
+    let found = |url: &str| instances.iter().find(|found| found["name"] == url).expect("found");
+    assert_eq!((&found(&well.url())["ok"], &found(&url)["ok"]), (&true.into(), &false.into()));
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! `atalho check`.
 
-use std::{fmt::Write, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use clap::Args;
 
@@ -12,17 +17,24 @@ use crate::{
 
 /// Check a configuration file; nothing is started or changed.
 ///
-/// Prints what the file describes and what is unusual about it, and exits with 0; or prints every
-/// mistake with its line, and exits with 1.
+/// Prints what the file describes and what is unusual about it, or would not work on this host, and
+/// exits with 0; or prints every mistake with its line, and exits with 1.
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// The file (TOML).
+    /// The file (TOML); `-` is standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
 pub(super) fn check(options: &Options) -> anyhow::Result<ExitCode> {
-    let config = match config::load(&options.file) {
+    let (name, config) = if options.file.as_os_str() == "-" {
+        let config =
+            config::standard_input().and_then(|text| config::parse(config::STANDARD_INPUT, &text));
+        (config::STANDARD_INPUT.to_owned(), config)
+    } else {
+        (options.file.display().to_string(), config::load(&options.file))
+    };
+    let config = match config {
         Ok(config) => Arc::new(config),
         Err(error) => {
             eprintln!("{error}");
@@ -31,7 +43,7 @@ pub(super) fn check(options: &Options) -> anyhow::Result<ExitCode> {
     };
     // As many instances as a gateway could count.
     Fleet::build(&config, None, &Counters::heap(u32::from(u16::MAX)), &Metrics::new())?;
-    super::print(&report(&options.file.display().to_string(), &config))?;
+    super::print(&report(&name, &config))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -78,6 +90,15 @@ fn notes(config: &Config) -> Vec<String> {
             }
         }
     }
+    for interface in &config.guard.interfaces {
+        // An interface of another host may be meant.
+        if !Path::new("/sys/class/net").join(interface).exists() {
+            notes.push(format!(
+                "this host has no interface `{interface}` (`guard.interfaces`): a gateway would \
+                 refuse to start here"
+            ));
+        }
+    }
     if let Some(admin) = config.admin.filter(|address| !address.ip().is_loopback()) {
         notes.push(format!(
             "the admin pages on {admin} have no authentication and are open beyond this host"
@@ -101,5 +122,11 @@ mod tests {
         assert!(report.contains("threshold 10, 1 instance\n"), "{report}");
         assert!(report.contains("note: a/v has one instance"), "{report}");
         assert!(report.contains("note: the admin pages on 0.0.0.0:9901"), "{report}");
+        assert!(!report.contains("interface"), "{report}");
+        let text = format!("{text}[guard]\ninterfaces = [\"lo\", \"nothing0\"]\n");
+        let config = config::parse("f.toml", &text).expect("a valid configuration");
+        let report = super::report("f.toml", &config);
+        assert!(report.contains("note: this host has no interface `nothing0`"), "{report}");
+        assert!(!report.contains("interface `lo`"), "{report}");
     }
 }

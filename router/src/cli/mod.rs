@@ -7,7 +7,6 @@ mod environment;
 mod explain;
 mod fleet_flags;
 mod help;
-mod host;
 mod serve;
 mod status;
 

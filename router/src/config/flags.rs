@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use super::{
     Config, ConfigError, EndpointConfig, EngineMode, InstanceConfig, InstanceUrl, Issue, Strategy,
-    VariantConfig, sections::setting,
+    VariantConfig,
+    addresses::{admin_conflict, overlap},
+    sections::setting,
 };
 
 /// What the flags of `serve` say. `None` and empty lists keep the default.
@@ -78,13 +80,22 @@ pub fn from_flags(flags: &Flags) -> Result<Config, ConfigError> {
     for (index, address) in flags.listen.iter().enumerate() {
         if flags.listen[..index].contains(address) {
             issue("--listen", format!("{address} is there twice: leave one out"));
+        } else if let Some(other) =
+            flags.listen[..index].iter().find(|one| overlap(**one, *address))
+        {
+            issue("--listen", format!("{address} is covered by {other}: leave one out"));
         }
+    }
+    let default = Config::default();
+    let listen = if flags.listen.is_empty() { &default.listen } else { &flags.listen };
+    if let Some(conflict) = admin_conflict(flags.admin.unwrap_or(default.admin), listen) {
+        issue("--admin", conflict);
     }
     if !issues.is_empty() {
         return Err(ConfigError { source_name: "command line".into(), issues });
     }
 
-    let mut config = Config::default();
+    let mut config = default;
     if !flags.listen.is_empty() {
         config.listen.clone_from(&flags.listen);
     }

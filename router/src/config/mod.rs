@@ -1,5 +1,6 @@
 //! The gateway's configuration: from a TOML file or from flags to one valid [`Config`].
 
+mod addresses;
 #[cfg(test)]
 mod docs;
 mod error;
@@ -16,7 +17,7 @@ mod value;
 
 pub use error::{ConfigError, Issue};
 pub use flags::{Flags, from_flags};
-pub use read::{load, parse, text};
+pub use read::{STANDARD_INPUT, load, parse, standard_input, text};
 pub use sections::*;
 pub use setting::{Kind, Setting};
 pub use strategy::{STRATEGIES, Strategy};

@@ -242,7 +242,8 @@ pub(super) fn stalled() -> Failure {
     Failure {
         status: 408,
         reason: "request_timeout",
-        message: "The rest of the request's body did not arrive in time.".into(),
+        message: "The rest of the request's body did not arrive in time (`timeouts.body_idle`)."
+            .into(),
         retry_after: None,
     }
 }

@@ -23,12 +23,22 @@ pub(super) fn release() -> String {
 }
 
 /// Whether a release has the fixes that the sockmap engine depends on.
-pub(super) fn new_enough(release: &str) -> bool {
+pub(super) fn sockmap_works(release: &str) -> bool {
+    let (version, patch) = version(release);
+    version >= SINCE || version == SERIES && patch >= SERIES_PATCH
+}
+
+/// Whether a release is one of those on which the splice engine is tested. It may work on older ones:
+/// what counts is whether their verifiers take the programs.
+pub(super) fn splice_is_tested(release: &str) -> bool {
+    version(release).0 >= SERIES
+}
+
+fn version(release: &str) -> ((u32, u32), u32) {
     let mut numbers =
         release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let patch = numbers.next().unwrap_or(0);
-    version >= SINCE || version == SERIES && patch >= SERIES_PATCH
+    (version, numbers.next().unwrap_or(0))
 }
 
 /// The capabilities that the process lacks.
@@ -61,11 +71,13 @@ mod tests {
     #[test]
     fn versions() {
         for good in ["6.12.34", "6.12.90-1-amd64", "6.16.0", "6.18.44-fc", "7.0-rc1", "10.2"] {
-            assert!(new_enough(good), "{good}");
+            assert!(sockmap_works(good), "{good}");
         }
         for bad in ["6.12.33", "6.12", "6.1.192", "6.13.9", "6.15.3", "5.15.0-generic", "x"] {
-            assert!(!new_enough(bad), "{bad}");
+            assert!(!sockmap_works(bad), "{bad}");
         }
+        assert!(splice_is_tested("6.12.0") && splice_is_tested("7.0"));
+        assert!(!splice_is_tested("6.11.9") && !splice_is_tested("6.1.176"));
     }
 
     #[test]

@@ -54,7 +54,21 @@ pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
         text.push_str(&inner.to_string());
         source = inner.source();
     }
-    text
+    shortened(&text)
+}
+
+/// Lines kept of a verifier's log: what it is about is at its beginning, what is wrong at its end.
+const LINES: [usize; 2] = [2, 6];
+
+/// A text without the middle of its lines, where there are many: a verifier writes thousands.
+fn shortened(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let [head, tail] = LINES;
+    if lines.len() <= head + tail + 1 {
+        return text.to_owned();
+    }
+    let (from, to) = (lines[..head].join("\n"), lines[lines.len() - tail..].join("\n"));
+    format!("{from}\n... {} lines ...\n{to}", lines.len() - head - tail)
 }
 
 pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
@@ -65,5 +79,19 @@ pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
         | Map::ArrayOfMaps(data)
         | Map::ProgramArray(data) => Some(data.fd().as_fd()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_log_the_beginning_and_the_end_are_told() {
+        let log = |lines: usize| (0..lines).map(|n| format!("line {n}\n")).collect::<String>();
+        assert_eq!(shortened(&log(9)), log(9));
+        let short = shortened(&log(5000));
+        assert!(short.starts_with("line 0\nline 1\n... 4992 lines ...\nline 4994\n"), "{short}");
+        assert!(short.ends_with("line 4999"), "{short}");
     }
 }

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     api::{BasePath, Paths},
     config::{
+        addresses::{admin_conflict, overlap},
         section::{Document, Section},
         setting::{Kind, Setting},
     },
@@ -191,6 +192,9 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         paths: Paths::new(root.list("path", path::read)),
         endpoints: root.list("endpoint", endpoint::read),
     };
+    if let Some(conflict) = admin_conflict(config.admin, &config.listen) {
+        root.issue("admin", conflict);
+    }
     root.unique("path", "path", |path| Some(path.to_owned()));
     root.unique("endpoint", "name", |name| Some(name.to_owned()));
     root.finish();
@@ -209,6 +213,8 @@ fn addresses(root: &Section<'_, '_>) -> Vec<SocketAddr> {
     for (index, address) in list.iter().enumerate() {
         if list[..index].contains(address) {
             root.issue("listen", format!("has {address} twice: leave one out"));
+        } else if let Some(other) = list[..index].iter().find(|other| overlap(**other, *address)) {
+            root.issue("listen", format!("has {address}, which {other} covers: leave one out"));
         }
     }
     list

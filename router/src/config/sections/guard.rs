@@ -15,7 +15,8 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         default: Some("[]"),
         live: false,
         about: "Network interfaces on which packets to the listeners are filtered before the \
-                network stack sees them (XDP; needs root). Empty turns the guard off.",
+                network stack sees them (XDP; needs `CAP_BPF`, `CAP_NET_ADMIN` and \
+                `CAP_PERFMON`, not root). Empty turns the guard off.",
     },
     Setting {
         path: "guard.mode",

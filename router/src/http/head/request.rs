@@ -145,7 +145,8 @@ pub fn parse_request_from(
         return Err(Reject::new(
             431,
             "head_too_large",
-            "The request head is larger than this gateway accepts; send fewer or shorter headers.",
+            "The request head is larger than this gateway accepts (`limits.head_bytes`); send \
+             fewer or shorter headers.",
         ));
     }
     match end {
@@ -243,7 +244,7 @@ fn parse(buf: &[u8], start: usize, end: usize, limits: &Limits) -> Result<Reques
             return Err(Reject::new(
                 413,
                 "body_too_large",
-                "The request body is larger than this gateway accepts.",
+                "The request body is larger than this gateway accepts (`limits.body_bytes`).",
             ));
         }
         Announced::Length(length) => Framing::length(length),
@@ -291,7 +292,7 @@ fn refuse(error: httparse::Error, head: &[u8]) -> Reject {
         httparse::Error::TooManyHeaders => Reject::new(
             431,
             "too_many_headers",
-            "The request has more headers than this gateway accepts.",
+            "The request has more headers than this gateway accepts (`limits.headers`).",
         ),
         httparse::Error::Version if other_version(head) => {
             Reject::new(505, "version", "Only HTTP/1.0 and HTTP/1.1 are spoken on this port.")

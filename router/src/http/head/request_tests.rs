@@ -198,6 +198,14 @@ fn limits_hold_at_the_boundary() {
     assert!(parse(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n").is_ok());
     let long = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n";
     assert_eq!(parse(long), Err((413, "body_too_large")));
+    for (refused, setting) in [
+        (&sized(101)[..], "`limits.head_bytes`"),
+        (four, "`limits.headers`"),
+        (long, "`limits.body_bytes`"),
+    ] {
+        let message = parse_request(refused, &limits).expect_err("refused").message;
+        assert!(message.contains(setting), "whoever meets the limit can name it: {message}");
+    }
 }
 
 #[test]

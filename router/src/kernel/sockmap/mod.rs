@@ -74,7 +74,7 @@ impl SockmapObject {
     pub fn load(options: &Options) -> Result<Arc<Self>, LoadError> {
         let object = object::object().ok_or(LoadError::NotBuilt)?;
         let release = host::release();
-        if !host::new_enough(&release) {
+        if !host::sockmap_works(&release) {
             return Err(LoadError::TooOld(release));
         }
         let missing = host::missing_capabilities();

@@ -130,7 +130,20 @@ impl SpliceObject {
     /// # Errors
     /// When the kernel refuses, the process lacks capabilities, or no interface can be had.
     pub fn load(options: &Options) -> Result<Arc<Self>, LoadError> {
-        Self::load_with(options, ECN)
+        Self::load_with(options, ECN).map_err(|error| match error {
+            LoadError::Refused { what, error } => {
+                let release = host::release();
+                let untested = match host::splice_is_tested(&release) {
+                    true => String::new(),
+                    false => format!(
+                        " (Linux {release} is older than 6.12, the oldest on which the splice \
+                         engine is tested)"
+                    ),
+                };
+                LoadError::Refused { what, error: error + &untested }
+            }
+            other => other,
+        })
     }
 
     /// As [`SpliceObject::load`], with another member of `tcp_sock` that says whether ECN is accurate.

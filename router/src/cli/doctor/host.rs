@@ -2,9 +2,12 @@
 
 use std::{borrow::Cow, fs};
 
+use serde::Serialize;
+
 /// One finding.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
+    #[serde(rename = "ok")]
     pub(super) good: bool,
     pub(super) name: Cow<'static, str>,
     pub(super) said: String,
