@@ -221,12 +221,18 @@ impl Upstream {
 
     /// Ends as a killed process does: nobody listens any more, every connection is closed.
     pub fn die(&mut self) {
-        self.listener = None;
         self.shared.stop.store(true, Ordering::SeqCst);
         for stream in lock(&self.shared.open).values() {
             // Fails for a connection that is already gone.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
+        self.close_port();
+    }
+
+    /// Refuses connections from now on, as a server does that is stopping. Those that are open stay.
+    pub fn close_port(&mut self) {
+        self.listener = None;
+        self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             // Wakes the thread from accept.
             let _ = on_instance(&self.network, || {

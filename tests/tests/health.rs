@@ -1,6 +1,9 @@
 //! Instances that are ill get no requests until they are well.
 
-use tests::{Engine, Gateway, Patient, Setup, Upstream, eventually, message::chat};
+use tests::{
+    Engine, Gateway, Patient, Setup, Upstream, eventually,
+    message::{chat, response},
+};
 
 fn checking(setup: Setup) -> Setup {
     setup
@@ -160,25 +163,33 @@ fn with_every_instance_ill_one_is_tried_all_the_same() {
 fn checks_never_touch_the_counters() {
     let a = Patient::new();
     let gate = tests::Gate::new();
-    let held = Upstream::held(&gate);
+    let held = Upstream::answering({
+        let gate = gate.clone();
+        move |request| {
+            if request.target() != "/health" {
+                gate.wait();
+            }
+            response(200, "ok")
+        }
+    });
     let gateway = checking(Setup::new(Engine::Userspace))
-        .instances([&a.upstream])
-        .instance(held.address())
-        // The held instance answers no check either: it goes out while it works.
-        .set("health.fall", 2)
+        .instances([&a.upstream, &held])
+        .prefix_aware(1024, 100)
         .start();
+    let served = || held.requests().iter().filter(|r| r.target() != "/health").count();
     let mut clients = Vec::new();
     eventually("requests are held", || {
         let mut client = gateway.connect();
         client.send(chat(&format!("{}", clients.len())));
         clients.push(client);
-        held.requests().iter().filter(|r| r.target() != "/health").count() >= 3
+        served() >= 3
     });
-    eventually("it is out", || available(&gateway) == 1);
-    eventually("only the held ones are in flight", || {
-        gateway.in_flight() as usize
-            == held.requests().iter().filter(|r| r.target() != "/health").count()
-    });
+    // One goes out and comes back meanwhile.
+    for (health, expected) in [(500, 1), (200, 2)] {
+        a.set_health(health);
+        eventually("its health is known", || available(&gateway) == expected);
+        eventually("only the held ones are in flight", || gateway.in_flight() as usize == served());
+    }
     gate.open();
     for client in &mut clients {
         assert_eq!(client.response().status(), 200);

@@ -84,7 +84,7 @@ pub(crate) struct VariantStatus {
 pub(crate) struct InstanceStatus {
     pub(crate) url: String,
     /// `up`, or what speaks against it: `removed`, `draining`, `unresolved`, `down`, `ejected`,
-    /// `overloaded`.
+    /// `suspect`, `overloaded`.
     pub(crate) status: Word,
     /// Whether it may get new requests.
     pub(crate) available: bool,

@@ -1,6 +1,6 @@
 //! What a kernel engine is asked for.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use router_ebpf::framing::Framing;
 
@@ -19,6 +19,8 @@ pub struct Handover<'a> {
     pub idle: Duration,
     /// How long it may take until something moves at all.
     pub first: Duration,
+    /// Limits in the place of those two, which may change meanwhile.
+    pub limits: Option<&'a IdleLimits>,
     /// The slot of the in-flight counter that the kernel releases with the last byte.
     pub release: Option<u32>,
     /// Whether it also ends when `to` becomes readable, as when a server answers early.
@@ -36,7 +38,36 @@ impl<'a> Handover<'a> {
         framing: &'a mut Framing,
         idle: Duration,
     ) -> Self {
-        let (first, release, watch_target, most) = (idle, None, false, u64::MAX);
-        Self { from, to, framing, idle, first, release, watch_target, most }
+        Self {
+            from,
+            to,
+            framing,
+            idle,
+            first: idle,
+            limits: None,
+            release: None,
+            watch_target: false,
+            most: u64::MAX,
+        }
+    }
+}
+
+/// How long nothing may move. Whoever changes a limit while it is in use has the task woken.
+#[derive(Debug)]
+pub struct IdleLimits {
+    /// Before the first byte has moved.
+    pub first: Cell<Duration>,
+    /// After that.
+    pub later: Cell<Duration>,
+}
+
+impl IdleLimits {
+    /// `first` before the first byte has moved, `later` after that.
+    pub fn new(first: Duration, later: Duration) -> Self {
+        Self { first: Cell::new(first), later: Cell::new(later) }
+    }
+
+    pub(super) fn get(&self, moved: bool) -> Duration {
+        if moved { self.later.get() } else { self.first.get() }
     }
 }

@@ -17,7 +17,7 @@ mod testing;
 pub mod userspace;
 
 pub use conn::Conn;
-pub use handover::Handover;
+pub use handover::{Handover, IdleLimits};
 pub use kernel_engine::{KernelEngine, Loaded, Settings};
 pub use lengths::{Expect, KINDS, Kinds, Lengths};
 pub use outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack};

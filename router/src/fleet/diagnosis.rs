@@ -107,6 +107,7 @@ impl Noted {
                 let kind = failure.map(|failure| failure.kind.to_string());
                 with("its requests fail", kind.as_deref())
             }
+            "suspect" => "requests wait for its first byte until they are given up".to_owned(),
             "overloaded" => "it answered that it has too many requests".to_owned(),
             _ => return None,
         })

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use super::{
     Blame, Counter, Diagnosis, FailureKind, Status,
     diagnosis::{FailureNote, Notes},
-    health::{Change, Check, HasStatus, HealthState, Peers},
+    health::{Alarm, Change, Check, HasStatus, HealthState, Peers},
 };
 use crate::config::{Health, InstanceUrl};
 use crate::metrics::InstanceMetrics;
@@ -175,6 +175,34 @@ impl Instance {
         if self.health.note_success(client) == Some(Change::Up) {
             tracing::info!(instance = self.url, "instance up again: its requests succeed");
         }
+    }
+
+    /// Records that the first byte of a response's body came, or the end of one without a body.
+    pub fn note_answering(&self) {
+        if self.health.note_answering() {
+            tracing::info!(instance = self.url, "instance no longer suspect: it answers");
+        }
+    }
+
+    /// Records that a request was given up before the first byte of its response's body, by its
+    /// client or for its time limit, after it had `waited` since it had been sent.
+    pub fn note_unanswered(&self, waited: Duration, blame: Blame) {
+        if self.health.note_unanswered(waited, blame, &self.peers) {
+            tracing::warn!(
+                instance = self.url,
+                "instance suspect: requests wait for its first byte until they are given up"
+            );
+        }
+    }
+
+    /// Records that its port refused a connection.
+    pub fn note_refused(&self) {
+        self.health.alarm().refused();
+    }
+
+    /// What befalls it while requests are under way.
+    pub fn alarm(&self) -> &Alarm {
+        self.health.alarm()
     }
 
     /// Records that it answered that it has too much to do, with the `Retry-After` that it gave.

@@ -79,6 +79,11 @@ impl fmt::Display for ProbeError {
 impl std::error::Error for ProbeError {}
 
 impl ProbeError {
+    /// Whether nobody listens at its port.
+    pub(super) fn refused(&self) -> bool {
+        matches!(self, Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
     /// Whether the instance could not be reached at all.
     pub(super) fn unreachable(&self) -> bool {
         matches!(self, Self::Connect(_))

@@ -67,6 +67,10 @@ pub(super) enum Broken {
     FirstByteTimeout,
     /// The response stood still for too long.
     StreamTimeout,
+    /// Health checks found the instance down before a byte of the response's body came.
+    InstanceDown,
+    /// The response stood still while the instance's port was closed.
+    InstanceClosed,
 }
 
 /// What a failure before the response's head was, and what it means for the client.
@@ -117,6 +121,10 @@ pub(super) fn before_response(
                 ),
             )
         }
+        Broken::InstanceDown | Broken::InstanceClosed => {
+            tracing::warn!(instance = %instance.url, "down: a request that waited there is given up");
+            (Outcome::InstanceDown, Stop::Reply(instance_down()))
+        }
         Broken::FirstByteTimeout | Broken::StreamTimeout => {
             instance.note_failure(FailureKind::Timeout, blame);
             tracing::warn!(instance = %instance.url, "no response in time");
@@ -149,6 +157,17 @@ pub(super) fn after_response(instance: &Instance, broken: Broken, blame: Blame) 
         Broken::ClientStalled | Broken::StreamTimeout => {
             tracing::warn!(instance = %instance.url, "a response stood still for too long");
             Outcome::TimeoutIdle
+        }
+        Broken::InstanceDown => {
+            tracing::warn!(instance = %instance.url, "down: a response that had no body yet is cut");
+            Outcome::InstanceDown
+        }
+        Broken::InstanceClosed => {
+            tracing::warn!(
+                instance = %instance.url,
+                "its port is closed, and a response stood still: it is cut"
+            );
+            Outcome::InstanceClosed
         }
         Broken::Upstream(error) => {
             instance.note_failure(FailureKind::Reset, blame);
@@ -185,6 +204,17 @@ pub(super) fn note_response(
 /// When a client may try again that met no instance, in seconds: about as long as health checks take
 /// to find one that is back.
 const RETRY_AFTER: u32 = 5;
+
+/// The answer to a request whose instance was found down while it waited.
+pub(super) fn instance_down() -> Failure {
+    Failure {
+        status: 503,
+        reason: "instance_down",
+        message: "The inference server that this request waited for no longer answers its health                   checks. The request may have been started there, so it was not sent again                   (`health.resend`)."
+            .into(),
+        retry_after: Some(RETRY_AFTER),
+    }
+}
 
 /// The answer when none of the instances that were tried could be reached; `all` says that there was
 /// no other.

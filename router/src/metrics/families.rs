@@ -98,7 +98,9 @@ impl Families {
                  timeout_connect, timeout_first_byte, timeout_idle (a body stood still for too \
                  long), bad_response (the instance's \
                  answer was not HTTP/1.1 that can be passed on), bad_request (the client's body \
-                 broke its own framing), shutdown (cut at the end of the drain time).",
+                 broke its own framing), shutdown (cut at the end of the drain time), instance_down \
+                 (health checks found the instance down before a byte of a body came), \
+                 instance_closed (the response stood still while the instance's port was closed).",
                 &with(&INSTANCE, "outcome"),
             ),
             responses: of.counters(
@@ -200,7 +202,7 @@ impl Families {
                 "atalho_retries_total",
                 "Requests sent again because the connection to this instance failed before the \
                  first byte of a response: stale (a pooled connection had been closed), connect \
-                 (it could not be reached).",
+                 (it could not be reached), down (it was found down while the request waited).",
                 &with(&INSTANCE, "reason"),
             ),
             cache_hits: of.counters(

@@ -38,11 +38,15 @@ pub enum Outcome {
     BadRequest,
     /// Cut at the end of the drain time.
     Shutdown,
+    /// Health checks found the instance down before a byte of the response's body came.
+    InstanceDown,
+    /// The response stood still while the instance's port was closed.
+    InstanceClosed,
 }
 
 impl Outcome {
     /// Every outcome, in the order of the discriminants.
-    const ALL: [Outcome; 11] = [
+    const ALL: [Outcome; 13] = [
         Outcome::Ok,
         Outcome::ClientGone,
         Outcome::UpstreamAborted,
@@ -54,6 +58,8 @@ impl Outcome {
         Outcome::BadResponse,
         Outcome::BadRequest,
         Outcome::Shutdown,
+        Outcome::InstanceDown,
+        Outcome::InstanceClosed,
     ];
 
     /// As in the `outcome` label and in access lines.
@@ -70,6 +76,8 @@ impl Outcome {
             Outcome::BadResponse => "bad_response",
             Outcome::BadRequest => "bad_request",
             Outcome::Shutdown => "shutdown",
+            Outcome::InstanceDown => "instance_down",
+            Outcome::InstanceClosed => "instance_closed",
         }
     }
 }
@@ -120,6 +128,8 @@ pub struct PoolMetrics {
     pub retried_stale: IntCounter,
     /// Requests sent elsewhere because the instance could not be reached.
     pub retried_connect: IntCounter,
+    /// Requests sent elsewhere because the instance was found down while they waited.
+    pub retried_down: IntCounter,
 }
 
 #[derive(Debug)]
@@ -160,6 +170,7 @@ impl InstanceMetrics {
                 discarded: pool_event("discarded"),
                 retried_stale: retry("stale"),
                 retried_connect: retry("connect"),
+                retried_down: retry("down"),
             },
             cache: OnceLock::new(),
             cache_ratio: OnceLock::new(),

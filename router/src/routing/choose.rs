@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     config::Strategy,
-    fleet::{Instance, InstanceId, Status, Variant},
+    fleet::{Instance, InstanceId, Status, Variant, health::TRIALS},
 };
 
 /// Why an instance was chosen.
@@ -203,9 +203,13 @@ impl<'a> CandidateSet<'a> {
         self.able(status) && (self.tier != Tier::Preferred || status.preferred())
     }
 
-    fn candidates(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
-        self.staying()
-            .filter(|instance| self.fits(instance.status()) && !self.exclude.contains(&instance.id))
+    /// Those of the tier that have not failed the request, and how many requests each may have.
+    fn candidates(&self) -> impl Iterator<Item = (&'a Arc<Instance>, u32)> {
+        self.staying().filter_map(|instance| {
+            let status = instance.status();
+            let fits = self.fits(status) && !self.exclude.contains(&instance.id);
+            fits.then(|| (instance, self.limit(status)))
+        })
     }
 
     /// Why there is none to choose, with no candidate at hand.
@@ -223,9 +227,14 @@ impl<'a> CandidateSet<'a> {
         if candidates { NoInstance::AtLimit } else { self.none() }
     }
 
-    /// Requests in flight that no instance may exceed.
-    fn limit(&self) -> u32 {
-        self.variant.max_in_flight.map_or(u32::MAX, Into::into)
+    /// Requests in flight that no instance may exceed, or, of an instance that is suspect while
+    /// others are not, those that try it.
+    fn limit(&self, status: Status) -> u32 {
+        let limit = self.variant.max_in_flight.map_or(u32::MAX, Into::into);
+        match self.tier {
+            Tier::Preferred if status.suspect() => limit.min(TRIALS),
+            _ => limit,
+        }
     }
 
     fn by_prefix(&self, key: PrefixKey, rng: &mut fastrand::Rng) -> Result<Choice, NoInstance> {
@@ -261,7 +270,7 @@ impl<'a> CandidateSet<'a> {
         };
         // An instance that is overloaded is as good as at the threshold.
         if self.fits(status)
-            && first.counter().increment_below(threshold.min(self.limit())).is_some()
+            && first.counter().increment_below(threshold.min(self.limit(status))).is_some()
         {
             return Ok(choice(first, by_rank(first), Some(home.id)));
         }
@@ -292,19 +301,19 @@ impl<'a> CandidateSet<'a> {
             // Each candidate replaces the choice with its share of the total so far, which comes to
             // a draw in proportion to the weights in one pass.
             let (mut total, mut chosen, mut any) = (0.0, None, false);
-            for instance in self.candidates() {
+            for (instance, limit) in self.candidates() {
                 any = true;
-                if instance.in_flight() >= self.limit() {
+                if instance.in_flight() >= limit {
                     continue;
                 }
                 let weight = instance.weight();
                 total += weight;
                 if chosen.is_none() || rng.f64() * total < weight {
-                    chosen = Some(instance);
+                    chosen = Some((instance, limit));
                 }
             }
-            let Some(instance) = chosen else { return Err(self.none_of(any)) };
-            if instance.counter().increment_below(self.limit()).is_some() {
+            let Some((instance, limit)) = chosen else { return Err(self.none_of(any)) };
+            if instance.counter().increment_below(limit).is_some() {
                 let reason =
                     if self.exclude.is_empty() { Reason::Random } else { Reason::Failover };
                 return Ok(choice(instance, reason, None));
@@ -328,15 +337,15 @@ impl<'a> CandidateSet<'a> {
         for round in 0_u32.. {
             let mut best: Option<Loaded<'_>> = None;
             let (mut equals, mut any) = (0, false);
-            for instance in self.candidates() {
+            for (instance, limit) in self.candidates() {
                 any = true;
                 let in_flight = instance.in_flight();
-                if in_flight >= self.limit() {
+                if in_flight >= limit {
                     continue;
                 }
                 let over = in_flight >= threshold;
                 let load = f64::from(in_flight) / instance.weight();
-                let new = Loaded { over, load, in_flight, instance };
+                let new = Loaded { over, load, in_flight, limit, instance };
                 let better = match &best {
                     None => true,
                     Some(best) => match (over, load).partial_cmp(&(best.over, best.load)) {
@@ -355,12 +364,12 @@ impl<'a> CandidateSet<'a> {
                     best = Some(new);
                 }
             }
-            let Some(Loaded { over, in_flight, instance, .. }) = best else {
+            let Some(Loaded { over, in_flight, limit, instance, .. }) = best else {
                 return Err(self.none_of(any));
             };
             let counter = instance.counter();
             if counter.increment_from(in_flight)
-                || round >= ROUNDS && counter.increment_below(self.limit()).is_some()
+                || round >= ROUNDS && counter.increment_below(limit).is_some()
             {
                 return Ok((instance, over));
             }
@@ -376,6 +385,7 @@ struct Loaded<'a> {
     over: bool,
     load: f64,
     in_flight: u32,
+    limit: u32,
     instance: &'a Arc<Instance>,
 }
 

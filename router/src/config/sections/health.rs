@@ -92,6 +92,43 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 are not bound by it.",
     },
     Setting {
+        path: "health.suspect_after",
+        kind: Kind::Integer { min: 0, max: 1000, unit: "requests" },
+        default: Some("3"),
+        live: true,
+        about: "Requests in a row that waited for the first byte of a body until their clients \
+                left or their time was over, while none got one, and that make the instance \
+                suspect: it gets two requests at a time until one is answered. They count by \
+                prefix and client as failures do, and `health.max_ejection_percent` bounds this \
+                as well. 0 turns it off.",
+    },
+    Setting {
+        path: "health.suspect_wait",
+        kind: Kind::Duration { min: ms(10), max: secs(3600), zero: None },
+        default: Some(r#""5s""#),
+        live: true,
+        about: "The shortest wait that counts for `health.suspect_after`: clients that give up \
+                sooner say nothing about the instance.",
+    },
+    Setting {
+        path: "health.refused_grace",
+        kind: Kind::Duration { min: ms(10), max: DAY, zero: Some("as long as any") },
+        default: Some(r#""10s""#),
+        live: true,
+        about: "Longest pause within a response once its instance's port has refused a \
+                connection. A server that is stopping may close its port and still finish its \
+                streams; one that sends nothing any more is not coming back to them.",
+    },
+    Setting {
+        path: "health.resend",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: true,
+        about: "Whether a request that waits for the first byte of an instance which is found down \
+                is sent to another one, although the first may have executed it, and may answer it \
+                yet. Otherwise it is answered with 503, except when its method is idempotent.",
+    },
+    Setting {
         path: "health.overload_for",
         kind: Kind::Duration { min: ms(10), max: secs(600), zero: Some("never") },
         default: Some(r#""1s""#),
@@ -139,6 +176,15 @@ pub struct Health {
     pub eject_max: Duration,
     /// Share of a variant's reachable instances that may be ejected, in percent.
     pub max_ejection_percent: u32,
+    /// Unanswered requests in a row that make an instance suspect; 0 for never.
+    pub suspect_after: u32,
+    /// The shortest wait that counts as unanswered.
+    pub suspect_wait: Duration,
+    /// Longest pause within a response once its instance refuses connections; zero for no limit of
+    /// its own.
+    pub refused_grace: Duration,
+    /// Whether requests that wait at an instance that is found down are sent elsewhere.
+    pub resend: bool,
     /// How long an overloaded instance is spared; zero for never.
     pub overload_for: Duration,
     /// The longest that it is, whatever it asks for.
@@ -159,6 +205,10 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Health {
         eject_for: s.duration("eject_for"),
         eject_max: s.duration("eject_max"),
         max_ejection_percent: s.integer("max_ejection_percent"),
+        suspect_after: s.integer("suspect_after"),
+        suspect_wait: s.duration("suspect_wait"),
+        refused_grace: s.duration("refused_grace"),
+        resend: s.bool("resend"),
         overload_for: s.duration("overload_for"),
         overload_max: s.duration("overload_max"),
         resolve: s.duration("resolve"),

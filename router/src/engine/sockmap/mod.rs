@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep};
 use self::join::NoSource;
 use self::membership::Membership;
 use super::{
-    Handover,
+    Handover, IdleLimits,
     events::Events,
     outcome::{Decline, HandoverEnd, HandoverOutcome, TakeBack},
     tcp,
@@ -103,7 +103,8 @@ impl Sockmap {
     /// Dropping the future leaves all consistent, provided that both connections are dropped next:
     /// an in-flight counter is then the caller's in every case.
     pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
-        let Handover { from, to, framing, idle, first, release, watch_target, most } = handover;
+        let Handover { from, to, framing, idle, first, limits, release, watch_target, most } =
+            handover;
         if framing.is_done() {
             return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
@@ -113,7 +114,8 @@ impl Sockmap {
             Ok(handed) => handed,
             Err(end) => return HandoverOutcome { bytes: 0, released: false, end },
         };
-        let woken = handed.wait(from, to, [first, idle], watch_target).await;
+        let own = IdleLimits::new(first, idle);
+        let woken = handed.wait(from, to, limits.unwrap_or(&own), watch_target).await;
         if matches!(woken, Woken::Source(Side::Closed)) {
             // The hang-up is seen before the program has looked at the packet that brought it.
             tcp::kick(&from.stream);
@@ -219,19 +221,18 @@ impl HandedOver<'_> {
         &mut self,
         from: &Conn,
         to: &Conn,
-        limits: [Duration; 2],
+        limits: &IdleLimits,
         watch_target: bool,
     ) -> Woken {
-        let began = self.direction.last_ns();
-        let look = limits[0].min(limits[1]).min(STALL_CHECK_INTERVAL);
-        let mut timer = std::pin::pin!(tokio::time::sleep(look));
+        let look = || limits.get(false).min(limits.get(true)).min(STALL_CHECK_INTERVAL);
+        let mut timer = std::pin::pin!(tokio::time::sleep(look()));
         std::future::poll_fn(|cx| {
             let ended = self.poll_ended(cx, to, watch_target);
             if ended.is_ready() {
                 return ended;
             }
-            let idle = limits[usize::from(self.direction.last_ns() != began)];
-            self.poll_idle(cx, from, idle, look, timer.as_mut())
+            let idle = limits.get(self.direction.redirected() != 0);
+            self.poll_idle(cx, from, idle, look(), timer.as_mut())
         })
         .await
     }
@@ -263,6 +264,10 @@ impl HandedOver<'_> {
         look: Duration,
         mut timer: std::pin::Pin<&mut Sleep>,
     ) -> Poll<Woken> {
+        if timer.deadline() > Instant::now() + idle {
+            // The limit has become shorter.
+            timer.as_mut().reset(Instant::now() + idle);
+        }
         while timer.as_mut().poll(cx).is_ready() {
             let quiet = tcp::now_ns().saturating_sub(self.direction.last_ns());
             let quiet = Duration::from_nanos(quiet);

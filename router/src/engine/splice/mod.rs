@@ -35,7 +35,7 @@ use tokio::{
 use self::membership::Membership;
 use self::pair::{Pair, Woken};
 use super::{
-    Conn, Handover,
+    Conn, Handover, IdleLimits,
     events::Events,
     outcome::{Decline, HandoverEnd, HandoverOutcome},
     tcp,
@@ -229,7 +229,8 @@ impl Splice {
     /// the last byte; the future ends when the target has acknowledged all, because the two sockets
     /// may not be used before.
     pub async fn hand_over(&self, handover: Handover<'_>) -> HandoverOutcome {
-        let Handover { from, to, framing, idle, first, release, watch_target, most } = handover;
+        let Handover { from, to, framing, idle, first, limits, release, watch_target, most } =
+            handover;
         if framing.is_done() {
             return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
@@ -245,7 +246,8 @@ impl Splice {
                 };
             }
         };
-        let mut woken = pair.wait(from, to, [first, idle], watch_target).await;
+        let own = IdleLimits::new(first, idle);
+        let mut woken = pair.wait(from, to, limits.unwrap_or(&own), watch_target).await;
         if pair.entry.stop() == stop::BYPASSED {
             woken = Woken::SourceBroken;
         }

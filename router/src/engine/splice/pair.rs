@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::Inner;
 use crate::{
     engine::{
-        Conn,
+        Conn, IdleLimits,
         outcome::{HandoverEnd, TakeBack},
         tcp,
     },
@@ -82,10 +82,10 @@ impl Pair<'_> {
         &mut self,
         from: &Conn,
         to: &Conn,
-        limits: [Duration; 2],
+        limits: &IdleLimits,
         watch_target: bool,
     ) -> Woken {
-        let look = limits[0].min(limits[1]).min(FIRST_ACK_TIMEOUT);
+        let look = limits.get(false).min(limits.get(true)).min(FIRST_ACK_TIMEOUT);
         let mut timer = std::pin::pin!(tokio::time::sleep(look));
         let ends = (from, to);
         std::future::poll_fn(|cx| self.poll(cx, ends, limits, watch_target, timer.as_mut())).await
@@ -118,7 +118,7 @@ impl Pair<'_> {
         &self,
         cx: &mut Context<'_>,
         (from, to): (&Conn, &Conn),
-        limits: [Duration; 2],
+        limits: &IdleLimits,
         watch_target: bool,
         mut timer: Pin<&mut Sleep>,
     ) -> Poll<Woken> {
@@ -166,13 +166,13 @@ impl Pair<'_> {
             return Poll::Ready(Woken::TargetGone);
         }
         let live = self.entry.mode() == mode::LIVE;
-        let idle = limits[usize::from(self.entry.forwarded() != 0)];
+        let idle = limits.get(self.entry.forwarded() != 0);
         let limit = match (live, self.orphaned.get()) {
             (true, _) => idle,
             (false, false) => idle.min(LAST_ACK_TIMEOUT),
             (false, true) => idle.min(FIRST_ACK_TIMEOUT),
         };
-        if !live && timer.deadline() > Instant::now() + limit {
+        if timer.deadline() > Instant::now() + limit {
             timer.as_mut().reset(Instant::now() + limit);
         }
         while timer.as_mut().poll(cx).is_ready() {
@@ -186,7 +186,7 @@ impl Pair<'_> {
             if self.entry.mode() == mode::PASS {
                 return Poll::Ready(Woken::Quiet);
             }
-            let look = if looks { limits[1].min(FIRST_ACK_TIMEOUT) } else { MAX_TIMER };
+            let look = if looks { limits.get(true).min(FIRST_ACK_TIMEOUT) } else { MAX_TIMER };
             timer.as_mut().reset(Instant::now() + (limit - still).min(look));
         }
         Poll::Pending

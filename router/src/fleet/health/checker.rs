@@ -123,7 +123,12 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
     let (check, why) = match probe::get(&addresses, &request).await {
         // The name's look-up is what has to succeed first.
         Err(ProbeError::Unresolved) => return,
-        Err(error) if error.unreachable() => (Check::Unreachable, error.to_string()),
+        Err(error) if error.unreachable() => {
+            if error.refused() {
+                instance.note_refused();
+            }
+            (Check::Unreachable, error.to_string())
+        }
         Err(error @ ProbeError::Timeout(_)) => (Check::Slow, error.to_string()),
         Err(error) => (Check::Bad, error.to_string()),
         Ok(answer) if answer.status >= 500 => (Check::Bad, format!("status {}", answer.status)),

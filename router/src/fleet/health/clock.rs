@@ -14,7 +14,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// `instant` on the clock of [`now`].
-pub(super) fn since_start(instant: Instant) -> u64 {
+fn since_start(instant: Instant) -> u64 {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
     let start = START.get_or_init(|| {
         // Earlier, for requests that began, and clocks that tests have stopped, before this moment.

@@ -24,15 +24,16 @@ impl Peers {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
-    /// Runs `eject` if one more ejected instance leaves enough others: at most `percent` of those
-    /// that can be reached are ejected at the same time. What health checks find is not bounded.
+    /// Runs `eject` if one more instance that is ejected or suspect leaves enough others: at most
+    /// `percent` of those that can be reached are so at the same time. What health checks find is
+    /// not bounded.
     pub(in crate::fleet) fn eject_one(&self, percent: u32, eject: impl FnOnce()) -> bool {
         let members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut ejected, mut reachable) = (0_u64, 0_u64);
         for instance in members.iter().filter_map(Weak::upgrade) {
             let status = instance.status();
             reachable += u64::from(status.reachable());
-            ejected += u64::from(status.reachable() && status.ejected());
+            ejected += u64::from(status.reachable() && (status.ejected() || status.suspect()));
         }
         let allowed = (ejected + 1) * 100 <= reachable * u64::from(percent);
         if allowed {

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Blame, FailureKind, Peers, Status,
+    Alarm, Blame, FailureKind, Peers, Status,
     clients::Clients,
     clock::{millis, now, wall},
     row::Row,
@@ -54,7 +54,10 @@ pub(in crate::fleet) struct HealthState {
     changed: AtomicU64,
     /// When a request last succeeded; 0 for never.
     succeeded_at: AtomicU64,
+    /// When a request last got its first body byte; 0 for never.
+    answered_at: AtomicU64,
     clients: Clients,
+    alarm: Alarm,
     /// Whether a success has anything to clear.
     tarnished: AtomicBool,
     history: Mutex<History>,
@@ -73,6 +76,8 @@ struct History {
     down_slow: bool,
     /// Failed requests in a row.
     row: Row,
+    /// Requests in a row that nothing was heard of until they were given up.
+    unanswered: Row,
     /// Ejections since the instance last did well: the next one lasts 2^level times the first.
     level: u32,
     /// Good requests in a row since the last ejection.
@@ -98,7 +103,9 @@ impl HealthState {
             overloaded_until: AtomicU64::new(0),
             changed: AtomicU64::new(now()),
             succeeded_at: AtomicU64::new(0),
+            answered_at: AtomicU64::new(0),
             clients: Clients::default(),
+            alarm: Alarm::default(),
             tarnished: AtomicBool::new(false),
             history: Mutex::default(),
             settings: ArcSwap::new(settings),
@@ -191,11 +198,14 @@ impl HealthState {
     /// A request succeeded. It is better evidence than a health page that is slow.
     pub(in crate::fleet) fn note_success(&self, client: IpAddr) -> Option<Change> {
         self.clients.saw(client);
-        self.succeeded_at.store(now(), Relaxed);
+        let now = now();
+        self.succeeded_at.store(now, Relaxed);
+        self.answered_at.store(now, Relaxed);
         if !self.tarnished.load(Relaxed) {
             return None;
         }
         let mut history = self.history();
+        self.clear_suspicion(&mut history);
         history.row.clear();
         let up = std::mem::take(&mut history.down_slow);
         if up {
@@ -212,6 +222,55 @@ impl HealthState {
         }
         self.tarnished.store(false, Relaxed);
         change
+    }
+
+    /// A response's first body byte came. True when that ends a suspicion.
+    pub(in crate::fleet) fn note_answering(&self) -> bool {
+        self.answered_at.store(now(), Relaxed);
+        self.tarnished.load(Relaxed) && self.clear_suspicion(&mut self.history())
+    }
+
+    fn clear_suspicion(&self, history: &mut History) -> bool {
+        history.unanswered.clear();
+        let was = self.bits.load(Relaxed) & Status::SUSPECT != 0;
+        if was {
+            self.set(Status::SUSPECT, false);
+        }
+        was
+    }
+
+    /// A request was given up, by its client or for its time limit, before the first byte of an
+    /// answer came, having `waited`. True when that makes the instance suspect.
+    pub(in crate::fleet) fn note_unanswered(
+        &self,
+        waited: Duration,
+        blame: Blame,
+        peers: &Peers,
+    ) -> bool {
+        self.clients.saw(blame.client);
+        let settings = self.settings.load();
+        // Others were answered meanwhile, or it was not waited for long enough to tell anything.
+        let sent_at = now().saturating_sub(millis(waited));
+        let answered_at = self.answered_at.load(Relaxed);
+        let answered = answered_at != 0 && answered_at >= sent_at;
+        if answered || waited < settings.suspect_wait {
+            return false;
+        }
+        let mut history = self.history();
+        self.tarnished.store(true, Relaxed);
+        let again = settings.eject_for;
+        history.unanswered.add(FailureKind::Timeout, blame, self.clients.alone(), again);
+        let enough = settings.suspect_after;
+        let suspect = self.bits.load(Relaxed) & Status::SUSPECT != 0;
+        if enough == 0 || suspect || history.unanswered.count() < enough {
+            return false;
+        }
+        peers.eject_one(settings.max_ejection_percent, || self.set(Status::SUSPECT, true))
+    }
+
+    /// What it does to the requests that wait for it.
+    pub(in crate::fleet) fn alarm(&self) -> &Alarm {
+        &self.alarm
     }
 
     /// The instance answered that it has too much to do, and perhaps for how long.
@@ -303,6 +362,7 @@ impl HealthState {
         // So that a success looks whether it changes anything.
         self.tarnished.store(true, Relaxed);
         self.set(Status::DOWN, true);
+        self.alarm.went_down();
         Some(Change::Down)
     }
 

@@ -313,3 +313,40 @@ fn one_client_among_several_cannot_eject_and_the_only_one_can() {
     }
     assert!(several.available());
 }
+
+#[tokio::test(start_paused = true)]
+async fn unanswered_requests_make_suspect_unless_others_are_answered_or_nobody_waited() {
+    let (peers, _fleet) = peers();
+    let settings = || Settings { suspect_wait: Duration::from_secs(5), ..settings() };
+    let state = state(settings());
+    let unanswered = async |seconds: u64, answered: Option<u64>, n: u32| {
+        advance(Duration::from_secs(answered.unwrap_or(0))).await;
+        if answered.is_some() {
+            state.note_answering();
+        }
+        advance(Duration::from_secs(seconds - answered.unwrap_or(0))).await;
+        let waited = Duration::from_secs(seconds);
+        state.note_unanswered(waited, crate::fleet::testing::blame(n), &peers)
+    };
+    for n in 0..10 {
+        assert!(!unanswered(4, None, n).await, "a client that did not wait");
+        assert!(!unanswered(60, Some(30), n).await, "others were answered meanwhile");
+    }
+    assert!(!unanswered(5, None, 20).await);
+    assert!(!unanswered(5, None, 21).await);
+    assert!(state.status().preferred());
+    assert!(unanswered(5, None, 22).await);
+    assert_eq!((state.status().as_str(), state.status().available()), ("suspect", true));
+    assert!(!unanswered(5, None, 23).await, "it is suspect already");
+    assert!(state.note_answering());
+    assert_eq!(state.status().as_str(), "up");
+    assert!(!state.note_answering());
+    assert!(!unanswered(5, None, 24).await, "the count starts anew");
+    let never =
+        HealthState::new(true, false, Arc::new(Settings { suspect_after: 0, ..settings() }));
+    for n in 0..10 {
+        let waited = Duration::from_secs(60);
+        advance(waited).await;
+        assert!(!never.note_unanswered(waited, crate::fleet::testing::blame(n), &peers));
+    }
+}

@@ -11,17 +11,19 @@ impl Status {
     pub(super) const REMOVED: u32 = 8;
     pub(super) const UNRESOLVED: u32 = 16;
     pub(super) const OVERLOADED: u32 = 32;
+    pub(super) const SUSPECT: u32 = 64;
     /// What does not keep requests from an instance, but sends them elsewhere first.
-    const LOAD: u32 = Self::OVERLOADED;
+    const BUT_ABLE: u32 = Self::OVERLOADED | Self::SUSPECT;
 
     /// It may get new requests.
     pub const fn available(self) -> bool {
-        self.0 & !Self::LOAD == 0
+        self.0 & !Self::BUT_ABLE == 0
     }
 
-    /// Nothing speaks against it at all.
+    /// Nothing speaks against it, or only that it is [suspect](Self::suspect), which leaves it a few
+    /// requests.
     pub const fn preferred(self) -> bool {
-        self.0 == 0
+        self.0 & !Self::SUSPECT == 0
     }
 
     /// It can be reached as far as is known, and is to get requests. That its requests failed
@@ -45,6 +47,12 @@ impl Status {
         self.0 & Self::OVERLOADED != 0
     }
 
+    /// Requests wait for its first byte until their clients give up. It gets no more than
+    /// [`TRIALS`](super::TRIALS) at the same time, until one is answered.
+    pub const fn suspect(self) -> bool {
+        self.0 & Self::SUSPECT != 0
+    }
+
     /// It is to get no new requests, or is no longer in the configuration.
     pub const fn leaving(self) -> bool {
         self.0 & (Self::DRAINING | Self::REMOVED) != 0
@@ -64,6 +72,7 @@ impl Status {
             s if s & Self::UNRESOLVED != 0 => "unresolved",
             s if s & Self::DOWN != 0 => "down",
             s if s & Self::EJECTED != 0 => "ejected",
+            s if s & Self::SUSPECT != 0 => "suspect",
             _ => "overloaded",
         }
     }

@@ -11,7 +11,11 @@ pub(super) use self::{
     next::Next,
     own::{failure, health, json},
 };
-use super::{failure::after_response, forward::Forwarded, scope::Scope};
+use super::{
+    failure::{Broken, after_response},
+    forward::Forwarded,
+    scope::Scope,
+};
 use crate::{
     engine::Copier,
     fleet::Verdict,
@@ -65,7 +69,9 @@ pub(super) async fn relay(
         instance.metrics.body_began(streamed, waited);
         scope.record.body_began();
     };
-    let result = relay.response_body(scope.client, &mut copier, &mut ticket, lengths, began).await;
+    let result = relay
+        .response_body(scope.client, &instance, &mut copier, &mut ticket, lengths, began)
+        .await;
     lengths.note_due(relay.response_due);
     if !response.framing.is_length() && !dechunk {
         lengths.note(copier.reads_with(relay.kernel_response_bytes));
@@ -95,6 +101,9 @@ pub(super) async fn relay(
             if keep_alive { Next::KeepAlive } else { Next::Close }
         }
         Err(failed) => {
+            if matches!(failed, Broken::ClientGone | Broken::FirstByteTimeout) && !relay.answering {
+                instance.note_unanswered(relay.sending.elapsed(), blame);
+            }
             let outcome = after_response(&instance, failed, blame);
             record.outcome = Some(outcome);
             if outcome == Outcome::ClientGone || delimited { Next::Drop } else { Next::Reset }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{
     connect::{self, Failed},
-    resend::{Evidence, Resend},
+    resend::{Evidence, Resend, is_idempotent},
 };
 use crate::gateway::{
     decide::Plan,
@@ -52,8 +52,10 @@ pub(super) async fn attempt<'f>(
         copier.push(head_out.clone());
         copier.push(plan.body.clone());
         let sending = Sending::new(copier);
-        let mut relay = Relay::new(scope.worker, config, upstream, sending, plan.body.len());
-        match final_head(&mut relay, scope.client, request, &config.head_limits()).await {
+        let mut relay =
+            Relay::new(scope.worker, config, &instance, upstream, sending, plan.body.len());
+        match final_head(&mut relay, scope.client, &instance, request, &config.head_limits()).await
+        {
             Ok((response, head)) => {
                 instance.metrics.responded(response.status, relay.sending.elapsed());
                 scope.record.responded(&response);
@@ -87,7 +89,25 @@ pub(super) async fn attempt<'f>(
                     }
                 }
             }
-            Err(broken) => return Err(stop(scope, plan, &relay, &instance, broken, blame)),
+            Err(Broken::InstanceDown)
+                if (config.health.resend || is_idempotent(request))
+                    && !relay.is_answered()
+                    && relay.holds_request() =>
+            {
+                take_back(plan, &relay.sending.copier);
+                return Err(Failed::Unreachable(
+                    Outcome::InstanceDown,
+                    Some(failure::instance_down()),
+                ));
+            }
+            Err(broken) => {
+                if matches!(broken, Broken::ClientGone | Broken::FirstByteTimeout)
+                    && relay.sending.is_complete()
+                {
+                    instance.note_unanswered(relay.sending.elapsed(), blame);
+                }
+                return Err(stop(scope, plan, &relay, &instance, broken, blame));
+            }
         }
     }
 }
@@ -162,12 +182,13 @@ fn expect_hand_over(scope: &mut Scope<'_>, plan: &Plan<'_>, upstream: &mut Conn)
 async fn final_head(
     relay: &mut Relay<'_>,
     client: &mut Conn,
+    instance: &Instance,
     request: &Request,
     limits: &http::Limits,
 ) -> Result<(ResponseHead, Bytes), Broken> {
     let (method, version): (Method, Version) = (request.head.method, request.head.version);
     loop {
-        let response = relay.response_head(client, method, limits).await?;
+        let response = relay.response_head(client, instance, method, limits).await?;
         let head = relay.take_head(&response);
         if !response.is_interim() {
             return Ok((response, head));

@@ -44,6 +44,9 @@ pub(super) async fn connect(
         }
         Err(error) => {
             tracing::warn!(instance = %instance.url, %error, "cannot connect");
+            if error.kind() == std::io::ErrorKind::ConnectionRefused {
+                instance.note_refused();
+            }
             let outcome = match error.kind() {
                 std::io::ErrorKind::TimedOut => Outcome::TimeoutConnect,
                 _ => Outcome::ConnectError,

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     fleet::{Blame, FailureKind, Instance, InstanceId},
     http::ResponseHead,
+    metrics::Outcome,
     routing::{self, Choice, NoInstance},
 };
 
@@ -85,7 +86,9 @@ pub(super) async fn forward<'f>(
             }
             Err(Failed::Stop(stop)) => return Err(stop),
             Err(Failed::Unreachable(outcome, own)) => {
-                instance.note_failure(FailureKind::Connect, blame);
+                if outcome != Outcome::InstanceDown {
+                    instance.note_failure(FailureKind::Connect, blame);
+                }
                 tried.push(instance.id);
                 if tried.len() >= MAX_TRIES {
                     scope.record.outcome = Some(outcome);
@@ -95,7 +98,10 @@ pub(super) async fn forward<'f>(
                     return Err(Stop::Reply(failure));
                 }
                 scope.record.unreachable = Some((outcome, own));
-                instance.metrics.pool.retried_connect.inc();
+                match outcome {
+                    Outcome::InstanceDown => instance.metrics.pool.retried_down.inc(),
+                    _ => instance.metrics.pool.retried_connect.inc(),
+                }
             }
         }
     }

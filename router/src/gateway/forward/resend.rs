@@ -64,7 +64,7 @@ impl Evidence {
 }
 
 /// Whether the request's method is idempotent (RFC 9110 section 9.2.2).
-fn is_idempotent(request: &Request) -> bool {
+pub(super) fn is_idempotent(request: &Request) -> bool {
     match request.head.method {
         Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete => true,
         Method::Other => request.head.method_bytes(request.raw()) == b"TRACE",

@@ -3,14 +3,18 @@
 use std::{
     future::poll_fn,
     io,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
     time::Duration,
 };
+
+use tokio::sync::futures::Notified;
 
 use super::{Relay, Sent};
 use crate::gateway::failure::Broken;
 use crate::{
     engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Lengths, Policy, Step},
+    fleet::Instance,
     routing::Ticket,
 };
 
@@ -22,11 +26,14 @@ impl Relay<'_> {
     pub(in crate::gateway) async fn response_body(
         &mut self,
         client: &mut Conn,
+        instance: &Instance,
         response: &mut Copier,
         ticket: &mut Option<Ticket>,
         lengths: &Lengths,
         began: impl FnOnce(Duration),
     ) -> Result<(), Broken> {
+        let mut next = pin!(instance.alarm().next());
+        self.instance.restart();
         let from = lengths.from();
         let mut began = Some(began);
         client.release_input();
@@ -34,21 +41,24 @@ impl Relay<'_> {
         loop {
             let step = poll_fn(|cx| {
                 let step = self.poll_body(cx, client, response, ticket, (from, attempts));
-                if response.bytes() > 0
-                    && let Some(began) = began.take()
-                {
-                    began(self.sending.elapsed());
+                if !self.answering && response.bytes() > 0 {
+                    self.answering = true;
+                    instance.note_answering();
+                    if let Some(began) = began.take() {
+                        began(self.sending.elapsed());
+                    }
                 }
-                step
+                match step {
+                    Poll::Pending => self.poll_pause(cx, instance, &mut next, response).map(Err),
+                    ready => ready,
+                }
             })
             .await?;
             match step {
                 Step::Complete => return Ok(()),
                 Step::Drained => {
-                    self.hand_over_response(client, response, ticket, &mut attempts).await?;
-                    if self.kernel_response_bytes > 0 && response.bytes() == 0 {
-                        began = None;
-                    }
+                    let watch = (instance, &mut next);
+                    self.hand_over_response(client, watch, response, ticket, &mut attempts).await?;
                 }
             }
         }
@@ -102,18 +112,25 @@ impl Relay<'_> {
         {
             return Poll::Ready(Err(Broken::ClientGone));
         }
-        self.poll_body_timer(cx, response).map(Err)
+        Poll::Pending
     }
 
-    /// A body has to begin in the time that a request may take to its first byte: many servers send
-    /// the head before they begin to work.
-    fn poll_body_timer(&mut self, cx: &mut Context<'_>, response: &Copier) -> Poll<Broken> {
-        let waits = self.sending.done.is_some()
-            && response.bytes() == 0
-            && self.kernel_response_bytes == 0
-            && !response.source_done();
-        let timeouts = &self.config.timeouts;
-        let limit = if waits { timeouts.first_byte } else { timeouts.stream_idle };
+    /// What ends a pause within a response, or before its body. A body has to begin in the time that a
+    /// request may take to its first byte: many servers send the head before they begin to work.
+    fn poll_pause<'i>(
+        &mut self,
+        cx: &mut Context<'_>,
+        instance: &'i Instance,
+        next: &mut Pin<&mut Notified<'i>>,
+        response: &Copier,
+    ) -> Poll<Broken> {
+        self.instance.poll(cx, instance, next);
+        let waits = self.sending.done.is_some() && !self.answering && !response.source_done();
+        if waits && self.instance.down() {
+            return Poll::Ready(Broken::InstanceDown);
+        }
+        let first_byte = self.config.timeouts.first_byte;
+        let limit = if waits { first_byte } else { self.instance.pause_limit(self.config) };
         if self.timer.limit() != limit {
             self.timer.restart(limit);
         }
@@ -123,6 +140,16 @@ impl Relay<'_> {
             false => response.progress(),
         };
         ready!(self.timer.poll(cx, progress));
-        Poll::Ready(if waits { Broken::FirstByteTimeout } else { Broken::StreamTimeout })
+        Poll::Ready(if waits { Broken::FirstByteTimeout } else { self.paused_for_too_long() })
+    }
+
+    /// What a pause was that was too long.
+    pub(super) fn paused_for_too_long(&self) -> Broken {
+        match () {
+            () if !self.answering && self.instance.down() => Broken::InstanceDown,
+            () if !self.answering => Broken::FirstByteTimeout,
+            () if self.instance.refuses() => Broken::InstanceClosed,
+            () => Broken::StreamTimeout,
+        }
     }
 }

@@ -1,11 +1,19 @@
 //! Bodies that the kernel carries for a while.
 
-use std::{io, time::Instant};
+use std::{
+    future::{Future as _, poll_fn},
+    io,
+    pin::{Pin, pin},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::futures::Notified;
 
 use super::Relay;
 use crate::gateway::failure::Broken;
 use crate::{
-    engine::{Attempts, Conn, Copier, Handover, HandoverEnd, KernelEngine},
+    engine::{Attempts, Conn, Copier, Handover, HandoverEnd, IdleLimits, KernelEngine},
+    fleet::Instance,
     metrics::Direction,
     routing::Ticket,
 };
@@ -51,9 +59,10 @@ impl Relay<'_> {
     }
 
     /// Lets the kernel carry the rest of the response body.
-    pub(super) async fn hand_over_response(
+    pub(super) async fn hand_over_response<'i>(
         &mut self,
         client: &mut Conn,
+        (instance, next): (&'i Instance, &mut Pin<&mut Notified<'i>>),
         response: &mut Copier,
         ticket: &mut Option<Ticket>,
         attempts: &mut Attempts,
@@ -72,13 +81,30 @@ impl Relay<'_> {
         let first = if begun { idle } else { timeouts.first_byte };
         let slot = ticket.as_ref().map(Ticket::counter_slot);
         let framing = response.framing_mut();
-        let outcome = engine
-            .hand_over(Handover {
+        let limits = IdleLimits::new(first, idle);
+        let outcome = {
+            let (watch, config, answering) = (&mut self.instance, self.config, self.answering);
+            let mut handover = pin!(engine.hand_over(Handover {
                 release: slot,
-                first,
+                limits: Some(&limits),
                 ..Handover::new(&mut self.upstream, client, framing, idle)
+            }));
+            poll_fn(|cx| {
+                watch.poll(cx, instance, next);
+                limits.later.set(watch.pause_limit(config));
+                limits.first.set(match () {
+                    () if answering => limits.later.get(),
+                    () if watch.down() => Duration::ZERO,
+                    () => first,
+                });
+                handover.as_mut().poll(cx)
             })
-            .await;
+            .await
+        };
+        if outcome.bytes > 0 && !self.answering {
+            self.answering = true;
+            instance.note_answering();
+        }
         if outcome.released
             && let Some(ticket) = ticket.take()
         {
@@ -101,8 +127,7 @@ impl Relay<'_> {
                 Err(Broken::Upstream(io::ErrorKind::ConnectionReset.into()))
             }
             HandoverEnd::TargetGone => Err(Broken::ClientGone),
-            HandoverEnd::Idle if begun || outcome.bytes > 0 => Err(Broken::StreamTimeout),
-            HandoverEnd::Idle => Err(Broken::FirstByteTimeout),
+            HandoverEnd::Idle => Err(self.paused_for_too_long()),
         }
     }
 

@@ -3,13 +3,16 @@
 use std::{
     future::poll_fn,
     io,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
+use tokio::sync::futures::Notified;
 
 use super::{Relay, Sent, client_watch::PIPELINE_LIMIT};
 use crate::engine::Conn;
+use crate::fleet::Instance;
 use crate::gateway::failure::Broken;
 use crate::http::{Limits, Method, ResponseError, ResponseHead, parse_response};
 
@@ -24,11 +27,18 @@ impl Relay<'_> {
     pub(in crate::gateway) async fn response_head(
         &mut self,
         client: &mut Conn,
+        instance: &Instance,
         method: Method,
         limits: &Limits,
     ) -> Result<ResponseHead, Broken> {
+        let mut next = pin!(instance.alarm().next());
+        self.instance.restart();
         loop {
-            let step = poll_fn(|cx| self.poll_head(cx, client, method, limits)).await?;
+            let step = poll_fn(|cx| match self.poll_head(cx, client, method, limits) {
+                Poll::Pending => self.poll_wait(cx, instance, &mut next).map(Err),
+                ready => ready,
+            })
+            .await?;
             match step {
                 HeadStep::Head(head) => return Ok(head),
                 HeadStep::HandOver => self.hand_over_request(client).await?,
@@ -72,14 +82,22 @@ impl Relay<'_> {
                 }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Upstream(error))),
-                Poll::Pending => {
-                    return self.poll_head_timer(cx).map(Err);
-                }
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
 
-    fn poll_head_timer(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
+    /// What ends the wait for a response of which nothing has come.
+    fn poll_wait<'i>(
+        &mut self,
+        cx: &mut Context<'_>,
+        instance: &'i Instance,
+        next: &mut Pin<&mut Notified<'i>>,
+    ) -> Poll<Broken> {
+        self.instance.poll(cx, instance, next);
+        if self.instance.down() {
+            return Poll::Ready(Broken::InstanceDown);
+        }
         if self.sending.done.is_some() {
             ready!(self.timer.poll(cx, self.sending.copier.progress()));
             return Poll::Ready(Broken::FirstByteTimeout);

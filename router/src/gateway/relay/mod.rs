@@ -8,6 +8,7 @@ mod client_watch;
 mod hand_over;
 mod head;
 mod idle_timer;
+mod instance_watch;
 
 use std::{
     io,
@@ -15,11 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{client_watch::ClientWatch, idle_timer::IdleTimer};
+use self::{client_watch::ClientWatch, idle_timer::IdleTimer, instance_watch::InstanceWatch};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
     engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Step},
+    fleet::Instance,
     net::unacknowledged,
 };
 
@@ -56,6 +58,7 @@ pub(super) struct Relay<'a> {
     pub(super) upstream: Conn,
     pub(super) sending: Sending,
     watch: ClientWatch,
+    instance: InstanceWatch,
     timer: IdleTimer,
     /// Bytes that may still come of the request's body.
     body_limit: u64,
@@ -63,6 +66,8 @@ pub(super) struct Relay<'a> {
     pub(super) kernel_request_bytes: u64,
     /// Bytes of the response's body that the kernel carried.
     pub(super) kernel_response_bytes: u64,
+    /// Whether a byte of the response's body has come.
+    pub(super) answering: bool,
     /// Whether the response was to be handed over, whatever became of that.
     pub(super) response_due: bool,
     /// Stream bytes of the instance's connection before this exchange: read, and written.
@@ -81,6 +86,7 @@ impl<'a> Relay<'a> {
     pub(super) fn new(
         worker: &'a WorkerContext,
         config: &'a Config,
+        instance: &Instance,
         upstream: Conn,
         sending: Sending,
         read_ahead: usize,
@@ -94,10 +100,12 @@ impl<'a> Relay<'a> {
             upstream,
             sending,
             watch: ClientWatch::default(),
+            instance: InstanceWatch::new(instance),
             timer,
             body_limit,
             kernel_request_bytes: 0,
             kernel_response_bytes: 0,
+            answering: false,
             response_due: false,
             before,
         }

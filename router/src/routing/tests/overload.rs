@@ -66,3 +66,44 @@ fn passive_checks_leave_a_share_of_the_instances_alone() {
     }
     assert_eq!(variant.instances[2..].iter().filter(|i| i.available()).count(), 1);
 }
+
+#[test]
+fn a_suspect_instance_gets_a_few_requests_until_one_is_answered() {
+    use crate::fleet::health::TRIALS;
+    for strategy in [Strategy::PrefixAware, Strategy::LeastOutstandingRequests, Strategy::Random] {
+        let variant = variant(strategy, 100, &[1.0; 3]);
+        let hung = &variant.instances[1];
+        let waited = std::time::Duration::from_secs(60);
+        for n in 1..=3 {
+            assert!(!hung.status().suspect());
+            hung.note_unanswered(waited, blame(n));
+        }
+        assert!(hung.status().suspect() && hung.available(), "{strategy}");
+        let mut rng = rng();
+        let mut take = |n| choose(&variant, Some(PrefixKey(n)), &[], &mut rng).expect("three");
+        let held: Vec<_> = (0..100).map(&mut take).collect();
+        assert_eq!(hung.in_flight(), TRIALS, "{strategy}");
+        assert!(variant.instances.iter().all(|i| i.in_flight() > 0));
+        hung.note_answering();
+        assert!(!hung.status().suspect());
+        let more: Vec<_> = (0..100).map(&mut take).collect();
+        assert!(hung.in_flight() > 10, "{strategy}");
+        drop((held, more));
+    }
+}
+
+#[test]
+fn with_others_gone_a_suspect_instance_takes_all() {
+    let variant = variant(Strategy::PrefixAware, 100, &[1.0; 2]);
+    let waited = std::time::Duration::from_secs(60);
+    (1..=3).for_each(|n| variant.instances[0].note_unanswered(waited, blame(n)));
+    (1..=3).for_each(|n| variant.instances[1].note_unanswered(waited, blame(n)));
+    let suspects = variant.instances.iter().filter(|i| i.status().suspect()).count();
+    assert_eq!(suspects, 1, "no more than the share");
+    down(&variant.instances[1]);
+    let mut rng = rng();
+    let held: Vec<_> = (0..20)
+        .map(|n| choose(&variant, Some(PrefixKey(n)), &[], &mut rng).expect("better than nobody"))
+        .collect();
+    assert!(held.iter().all(|c| c.ticket.instance().id == variant.instances[0].id));
+}
