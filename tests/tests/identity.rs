@@ -1,8 +1,11 @@
 //! Who a client is, and what its request is called: ids, and proxies in front of the gateway.
 
+use std::time::{Duration, Instant};
+
 use tests::{
-    Engine, Gateway, Setup, Upstream,
-    message::{request, request_with, response_with},
+    Engine, Gateway, Setup, Upstream, for_each_engine,
+    message::{request, request_with, response, response_with},
+    payload,
 };
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -154,4 +157,124 @@ fn a_trusted_proxy_is_believed() {
     assert_eq!(got.get("x-forwarded-proto"), Some("http"));
     assert_eq!(got.get("x-forwarded-host"), Some("gateway.test"));
     assert_eq!(access_line(&gateway, 2)["client"], "127.0.0.1");
+}
+
+/// A header of version 2 for a connection from 192.0.2.1, with a field more than the addresses.
+fn binary_header() -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x13".to_vec();
+    header.extend([192, 0, 2, 1, 198, 51, 100, 2, 0xdd, 0xd5, 0, 80]);
+    header.extend([4, 0, 4, 1, 2, 3, 4]);
+    header
+}
+
+const LINE: &[u8] = b"PROXY TCP6 2001:db8::7 2001:db8::8 4711 80\r\n";
+
+fn everyone() -> Vec<String> {
+    vec!["0.0.0.0/0".into(), "::/0".into()]
+}
+
+for_each_engine! {
+    fn bodies_pass_behind_a_proxy_header(engine) {
+        for header in [LINE.to_vec(), binary_header()] {
+            let upstream = Upstream::manual();
+            let gateway = Setup::single(engine, &upstream)
+                .set("proxies.proxy_protocol", everyone())
+                .start();
+            let mut client = gateway.connect();
+            client.send(&header);
+            let expected = if header[0] == b'P' { "2001:db8::7" } else { "192.0.2.1" };
+            let mut instance = None;
+            // The header is in front of the connection, and each of its requests comes from there.
+            for round in 0..2 {
+                let body = payload::bytes(round, 200_000);
+                let message = request("POST", "/echo", &body);
+                let head_bytes = message.len() - body.len();
+                client.send(&message[..head_bytes]);
+                let instance = instance.get_or_insert_with(|| upstream.accept());
+                let head = instance.head();
+                assert_eq!(head.get("x-forwarded-for"), Some(expected));
+                let answer = response(200, &body);
+                let answer_head = answer.len() - body.len();
+                // Piece by piece, so that whatever carries the bodies has taken them over.
+                for piece in body.chunks(10_000) {
+                    client.send(piece);
+                    instance.expect(piece);
+                }
+                instance.send(&answer[..answer_head]);
+                client.head();
+                for piece in body.chunks(10_000) {
+                    instance.send(piece);
+                    client.expect(piece);
+                }
+            }
+            gateway.expect_carried("request");
+            gateway.expect_carried("response");
+            gateway.expect_idle();
+        }
+    }
+}
+
+#[test]
+fn a_proxy_header_names_the_client() {
+    let upstream = Upstream::ok();
+    let setup = logging(&upstream).set("proxies.proxy_protocol", vec!["127.0.0.0/8".to_owned()]);
+    let gateway = setup.clone().set("proxies.trusted", vec!["192.0.2.0/24".to_owned()]).start();
+    let ask = |header: &[u8], fields: &[(&str, &str)]| {
+        let mut client = gateway.connect();
+        // In pieces: it need not come at once.
+        client.send_in_pieces(header, 5);
+        let message = request_with("POST", "/v1/chat/completions", fields, "{}");
+        assert_eq!(client.ask(message).status(), 200);
+        let got = upstream.requests().pop().expect("it arrived");
+        got.get("x-forwarded-for").expect("an address").to_owned()
+    };
+    assert_eq!(ask(LINE, &[]), "2001:db8::7");
+    assert_eq!(access_line(&gateway, 1)["client"], "2001:db8::7");
+    // An HTTP proxy in front of the load balancer.
+    let forwarded = [("X-Forwarded-For", "203.0.113.5")];
+    assert_eq!(ask(&binary_header(), &forwarded), "203.0.113.5, 192.0.2.1");
+    assert_eq!(access_line(&gateway, 2)["client"], "203.0.113.5");
+    assert_eq!(ask(LINE, &forwarded), "2001:db8::7");
+    // The balancer's own connections, such as health checks.
+    assert_eq!(ask(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0", &[]), "127.0.0.1");
+    assert_eq!(ask(b"PROXY UNKNOWN\r\n", &[]), "127.0.0.1");
+}
+
+#[test]
+fn a_proxy_header_is_taken_from_those_who_are_to_send_one() {
+    let upstream = Upstream::ok();
+    let balancer = vec!["127.0.0.1/32".to_owned()];
+    let setup = Setup::single(Engine::Userspace, &upstream)
+        .set("proxies.proxy_protocol", balancer)
+        .set("timeouts.head", "1s");
+    let gateway = setup.start();
+    // Somebody else cannot claim to be another client, and needs no header.
+    let mut other = tests::Peer::connect_from("127.0.0.2:0".parse().unwrap(), gateway.address());
+    assert_eq!(other.ask(request("GET", "/health", "")).status(), 200);
+    let mut other = tests::Peer::connect_from("127.0.0.2:0".parse().unwrap(), gateway.address());
+    other.send([LINE, &request("GET", "/health", "")].concat());
+    assert_eq!(other.response().status(), 400);
+
+    for (bytes, status) in [
+        (request("GET", "/health", ""), 400),
+        ([b"PROXY TCP4 1.2.3.4 5 6 7\r\n", &request("GET", "/health", "")[..]].concat(), 400),
+        ([&binary_header()[..14], b"\xff\xff"].concat(), 408),
+        (b"PROXY TCP4 192.0.2.1".to_vec(), 408),
+    ] {
+        let mut client = gateway.connect();
+        let began = Instant::now();
+        client.send(&bytes);
+        let answer = client.response();
+        assert_eq!(answer.status(), status, "{:?}", String::from_utf8_lossy(&bytes));
+        assert!(answer.closes());
+        client.end();
+        let reason = if status == 400 { "proxy_header" } else { "head_timeout" };
+        assert_eq!(answer.get("x-atalho-error"), Some(reason));
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+    // Nothing at all is no mistake, but no reason to wait either.
+    let mut silent = gateway.connect();
+    let (rest, _) = silent.end();
+    assert!(rest.is_empty());
+    assert_eq!(upstream.count(), 1, "only the one without a header");
 }

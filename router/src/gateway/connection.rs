@@ -22,20 +22,35 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Bytes of an unread request that are discarded while waiting for that.
 const LINGER_BYTES: usize = 4 << 20;
 
-/// Serves a client until one side closes.
+/// Serves a client until one side closes. `peer` is the other end of its socket.
 pub(super) async fn serve(worker: &WorkerContext, mut client: Conn, peer: IpAddr) {
+    let source = match read::source(worker, &mut client, peer).await {
+        Ok(source) => source,
+        Err(NoRequest::Over) => return,
+        Err(NoRequest::Rejected(failure)) => {
+            let next = reject(worker, &mut client, peer, &failure).await;
+            return end(client, next).await;
+        }
+    };
     loop {
-        let next = match read::read(worker, &mut client, peer).await {
+        let next = match read::read(worker, &mut client, source).await {
             Ok(request) => exchange::run(worker, &mut client, request).await,
             Err(NoRequest::Over) => return,
-            Err(NoRequest::Rejected(failure)) => reject(worker, &mut client, peer, &failure).await,
+            Err(NoRequest::Rejected(failure)) => {
+                reject(worker, &mut client, source, &failure).await
+            }
         };
-        match next {
-            Next::KeepAlive => {}
-            Next::Close => return linger(client).await,
-            Next::Drop => return,
-            Next::Reset => return client.stream.abort_on_close(),
+        if next != Next::KeepAlive {
+            return end(client, next).await;
         }
+    }
+}
+
+async fn end(client: Conn, next: Next) {
+    match next {
+        Next::KeepAlive | Next::Drop => {}
+        Next::Close => linger(client).await,
+        Next::Reset => client.stream.abort_on_close(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod hangup;
 mod info;
+pub mod proxy_protocol;
 pub mod socket;
 mod stream;
 

@@ -1,12 +1,13 @@
 //! The read phase: from a client's bytes to the head of its next request.
 
 mod identity;
+mod proxied;
 
 use std::{future::poll_fn, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 
-pub(super) use self::identity::Identity;
+pub(super) use self::{identity::Identity, proxied::source};
 use super::context::WorkerContext;
 use crate::{
     engine::Conn,
