@@ -42,6 +42,7 @@ fn range(kind: &Kind) -> (&str, String) {
             ("list of methods", METHODS.map(|method| format!("`{}`", method.as_str())).join(", "))
         }
         Kind::BasePaths => ("list of paths", "each begins with `/`, up to 4 segments".into()),
+        Kind::Beginnings => ("list of text", "1 to 256 bytes each".into()),
         Kind::Pattern => ("path", "begins with `/`, not with `/endpoints/`".into()),
         Kind::Name => ("", "1 to 63 letters, digits, inner hyphens".into()),
         Kind::Url => ("", "`http://host[:port]`, port 80 if absent".into()),

@@ -71,6 +71,8 @@ pub enum Kind {
     Interfaces,
     /// An absolute path of a URL.
     Path,
+    /// A list of beginnings of lines.
+    Beginnings,
     /// A path that requests may have, see [`crate::api::Pattern`]; must be given, and once only.
     Pattern,
     /// A list of methods.

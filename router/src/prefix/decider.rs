@@ -1,7 +1,7 @@
 //! What a request's body says about where it goes: one way for the gateway and for `explain`.
 
 use super::{
-    Prefix, Scanner,
+    Prefix, Scanner, SkipLines,
     decode::{DecodeError, Decoder},
 };
 use crate::{
@@ -11,29 +11,32 @@ use crate::{
 
 /// What is known before the first byte of a body.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct Known<'a> {
     /// The API that the request speaks.
     pub api: Api,
     /// Units of the prefix.
     pub prefix_length: usize,
     /// Bytes of the body that are looked at, as they come and decoded.
     pub decision_bytes: usize,
+    /// Lines of text that are left out.
+    pub skip: &'a SkipLines,
     /// Whether the head names the model, so that the body's does not matter.
     pub model: bool,
     /// Whether the head names the tenant, so that the body's does not matter.
     pub tenant: bool,
 }
 
-impl Known {
+impl<'a> Known<'a> {
     /// What the head of a request tells, and the limits of its variant and of the gateway.
     pub fn new(
         target: &Target<'_>,
         tenant: Option<&str>,
         prefix_length: usize,
         decision_bytes: usize,
+        skip: &'a SkipLines,
     ) -> Self {
         let (model, tenant) = (target.named_model().is_some(), tenant.is_some());
-        Self { api: target.api, prefix_length, decision_bytes, model, tenant }
+        Self { api: target.api, prefix_length, decision_bytes, skip, model, tenant }
     }
 }
 
@@ -104,12 +107,13 @@ pub struct Decider {
 
 impl Decider {
     /// For the body of a request with these header fields (name, value).
-    pub fn new<'a>(known: Known, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+    pub fn new<'a>(known: Known<'_>, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let codings = fields
             .filter(|(name, _)| name.eq_ignore_ascii_case(b"content-encoding"))
             .flat_map(|(_, value)| list_tokens(value));
         let mut scanner = Scanner::new(known.api, known.prefix_length);
         scanner.ignore(known.model, known.tenant);
+        scanner.skip_lines(known.skip);
         Self {
             scanner,
             decoder: Decoder::new(codings, known.decision_bytes as u64),
@@ -178,20 +182,26 @@ impl Decider {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::prefix::properties;
 
-    const KNOWN: Known = Known {
-        api: Api::ChatCompletions,
-        prefix_length: 8,
-        decision_bytes: 1000,
-        model: false,
-        tenant: false,
-    };
+    fn known() -> Known<'static> {
+        static NONE: LazyLock<SkipLines> = LazyLock::new(|| [].into());
+        Known {
+            api: Api::ChatCompletions,
+            prefix_length: 8,
+            decision_bytes: 1000,
+            skip: &NONE,
+            model: false,
+            tenant: false,
+        }
+    }
 
-    fn found(known: Known, coding: &str, body: &[u8]) -> Findings {
+    fn found(known: Known<'_>, coding: &str, body: &[u8]) -> Findings {
         let fields = [(&b"Content-Encoding"[..], coding.as_bytes())];
         let mut decider = Decider::new(known, fields.into_iter());
         decider.feed(body);
@@ -201,25 +211,25 @@ mod tests {
     #[test]
     fn what_is_left_out_is_said() {
         let body = br#"{"messages":[{"content":"0123456789"}],"model":"m"}"#;
-        let exact = Known { decision_bytes: body.len(), ..KNOWN };
+        let exact = Known { decision_bytes: body.len(), ..known() };
         let all = found(exact, "", body);
         assert_eq!((all.shortfall, all.has_prefix), (None, true));
         assert_eq!(all.prefix.model.as_deref(), Some(&b"m"[..]));
-        let less = found(Known { decision_bytes: body.len() - 1, ..KNOWN }, "", body);
+        let less = found(Known { decision_bytes: body.len() - 1, ..known() }, "", body);
         assert_eq!((less.shortfall, less.has_prefix), (Some(Shortfall::DecisionBytes), true));
-        let short = found(Known { decision_bytes: body.len() - 5, ..KNOWN }, "", body);
+        let short = found(Known { decision_bytes: body.len() - 5, ..known() }, "", body);
         assert_eq!((short.prefix.model, short.prefix.text), (None, b"01234567".to_vec()));
         // What was not needed is not missed.
-        let known = Known { decision_bytes: 40, model: true, tenant: true, ..KNOWN };
-        assert_eq!(found(known, "", body).shortfall, None);
-        assert_eq!(found(KNOWN, "", &body[..20]).shortfall, Some(Shortfall::NotJson));
-        assert_eq!(found(KNOWN, "", b"").shortfall, None);
-        let unknown = found(KNOWN, "lzw", body);
+        let all_known = Known { decision_bytes: 40, model: true, tenant: true, ..known() };
+        assert_eq!(found(all_known, "", body).shortfall, None);
+        assert_eq!(found(known(), "", &body[..20]).shortfall, Some(Shortfall::NotJson));
+        assert_eq!(found(known(), "", b"").shortfall, None);
+        let unknown = found(known(), "lzw", body);
         assert_eq!(
             (unknown.shortfall, unknown.has_prefix),
             (Some(Shortfall::UnknownCoding), false)
         );
-        let corrupt = found(KNOWN, "gzip", body);
+        let corrupt = found(known(), "gzip", body);
         assert_eq!(
             (corrupt.shortfall, corrupt.has_prefix),
             (Some(Shortfall::CorruptCoding), false)
@@ -237,7 +247,7 @@ mod tests {
             sizes in proptest::collection::vec(1usize..1500, 1..9),
         ) {
             let body = if random { body } else { json.into_bytes() };
-            properties::decide(coding, Known { decision_bytes, ..KNOWN }, &sizes, &body);
+            properties::decide(coding, Known { decision_bytes, ..known() }, &sizes, &body);
         }
     }
 }

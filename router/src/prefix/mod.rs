@@ -15,4 +15,4 @@ pub mod tenant;
 pub use crate::api::{Api, Target, target};
 pub use decider::{Decider, Findings, Known, Shortfall};
 pub use key::{KeyParts, PrefixKey, key};
-pub use scanner::{MEDIA, MEDIA_UNITS, Prefix, PrefixKind, Scanner};
+pub use scanner::{MEDIA, MEDIA_UNITS, Prefix, PrefixKind, Scanner, SkipLines};

@@ -110,6 +110,27 @@ fn coded_bodies_go_where_plain_ones_do_and_are_passed_on_as_they_are() {
 }
 
 #[test]
+fn a_line_that_changes_with_each_request_moves_nothing() {
+    let fleet = fleet(8);
+    let gateway = start(&fleet);
+    let system = payload::text(3, 500);
+    let turn = |n: usize| {
+        let blocks = serde_json::json!([
+            text(&format!("x-anthropic-billing-header: cc_version=2.1.{n}; cch={n:05x};")),
+            text(&format!("{system}\nCurrent time: 12:00:{n:02}\nBe brief.")),
+        ]);
+        let body = serde_json::json!({
+            "model": "m",
+            "system": blocks,
+            "messages": [{"role": "user", "content": "Hello"}],
+        });
+        served_by(&fleet, &gateway.ask(post("/v1/messages", &[], body.to_string().as_bytes())))
+    };
+    let homes: std::collections::HashSet<_> = (0..10).map(turn).collect();
+    assert_eq!(homes.len(), 1, "ten turns of one conversation");
+}
+
+#[test]
 fn other_spellings_of_a_path_keep_affinity() {
     let fleet = fleet(8);
     let gateway = start(&fleet);
@@ -119,7 +140,7 @@ fn other_spellings_of_a_path_keep_affinity() {
         "/v1/chat/completions/",
         "//v1/chat/completions",
         "/chat/completions",
-        "/llm/v1/chat/completions",
+        "/openai/v1/chat/completions",
     ] {
         let answer = gateway.ask(post(path, &[], body.as_bytes()));
         assert_eq!((&*reason(&answer), served_by(&fleet, &answer)), ("home", home), "{path}");

@@ -125,8 +125,9 @@ fn explain_request(
             "This path has no prompt: the least loaded instance serves it.".into();
         return Ok(explanation);
     }
-    let limit = fleet.config().limits.decision_bytes;
-    let known = Known::new(&target, header_tenant, variant.routing.prefix_length, limit);
+    let config = fleet.config();
+    let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
+    let known = Known::new(&target, header_tenant, variant.routing.prefix_length, limit, skip);
     let (found, read) = scan(known, request);
     explanation.notes = notes(&found, known, request);
     let scanned = found.prefix;
@@ -196,7 +197,7 @@ fn find<'f>(
 }
 
 /// What the body tells, and how many bytes of it had to be read for the decision.
-fn scan(known: Known, request: &Request) -> (Findings, usize) {
+fn scan(known: Known<'_>, request: &Request) -> (Findings, usize) {
     let mut decider = Decider::new(known, request.fields());
     // A byte at a time, to know at which one it had enough.
     let enough = request.body.iter().position(|byte| decider.feed(std::slice::from_ref(byte)));
@@ -204,7 +205,7 @@ fn scan(known: Known, request: &Request) -> (Findings, usize) {
 }
 
 /// What is wrong with the body, or was left out of account.
-fn notes(found: &Findings, known: Known, request: &Request) -> Vec<String> {
+fn notes(found: &Findings, known: Known<'_>, request: &Request) -> Vec<String> {
     let mut notes = Vec::new();
     let coded = request.header("content-encoding").is_some();
     let json = matches!(known.api.info().prompt, Prompt::Json(_));

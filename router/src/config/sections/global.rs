@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use super::{
-    EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Proxies, Scrape, Timeouts, endpoint,
-    engine, guard, health, limits, log, path, pool, proxies, scrape, timeouts,
+    EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Prefix, Proxies, Scrape, Timeouts,
+    endpoint, engine, guard, health, limits, log, path, pool, prefix, proxies, scrape, timeouts,
 };
 use crate::{
     api::{BasePath, Paths},
@@ -121,6 +121,8 @@ pub struct Config {
     pub guard: Guard,
     /// What stands between the clients and the gateway.
     pub proxies: Proxies,
+    /// What is left out of account of a prompt.
+    pub prefix: Prefix,
     /// Paths that speak an API.
     pub paths: Paths,
     /// Named services, the default one first.
@@ -189,6 +191,7 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         log: root.table("log", log::read),
         guard: root.table("guard", guard::read),
         proxies: root.table("proxies", proxies::read),
+        prefix: root.table("prefix", prefix::read),
         paths: Paths::new(root.list("path", path::read)),
         endpoints: root.list("endpoint", endpoint::read),
     };

@@ -10,6 +10,7 @@ mod limits;
 mod log;
 mod path;
 mod pool;
+mod prefix;
 mod proxies;
 mod scrape;
 mod timeouts;
@@ -23,6 +24,7 @@ pub use self::{
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
     pool::Pool,
+    prefix::Prefix,
     proxies::Proxies,
     scrape::Scrape,
     timeouts::Timeouts,
@@ -44,6 +46,7 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     guard::SETTINGS,
     proxies::SETTINGS,
     path::SETTINGS,
+    prefix::SETTINGS,
     endpoint::SETTINGS,
 ];
 

@@ -27,8 +27,9 @@ pub(super) async fn scan(
     target: &Target<'_>,
     tenant: Option<&str>,
 ) -> Result<(), Stop> {
-    let limit = scope.config().limits.decision_bytes;
-    let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit);
+    let config = scope.config();
+    let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
+    let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit, skip);
     let mut decider = Decider::new(known, request.head.headers(request.raw()));
     feed(scope, &mut decider, plan).await?;
     let began = Instant::now();

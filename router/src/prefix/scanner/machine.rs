@@ -2,6 +2,7 @@
 
 use super::{
     MAX_NAME, Scanner,
+    lines::{self, Place},
     media::MediaHash,
     role::{self, Role, seen},
     section::Section,
@@ -413,16 +414,35 @@ fn collect(input: &[u8], decoder: &mut Decoder, section: &mut Section) -> (usize
     const CAREFUL: usize = 24;
     let mut at = 0;
     loop {
-        if decoder.is_plain() && !section.full {
+        if decoder.is_plain()
+            && section.has_lines()
+            && let Some(byte) = input.get(at)
+        {
+            section.peek(*byte);
+        }
+        let counts = !section.has_lines() || section.place == Place::Counts;
+        if decoder.is_plain() && !section.full && counts {
             // A byte less than there is room for: a boundary may come before the run.
             let end = input.len().min(at + section.room().saturating_sub(1));
-            let run = text::run(&input[at..end], section.limit - section.units);
+            let room = section.limit - section.units;
+            let mut run = text::run(&input[at..end], room);
+            let line = match section.has_lines() {
+                true => lines::first_line(&input[at..at + run.bytes]),
+                false => None,
+            };
+            if let Some(line) = line {
+                run = text::run(&input[at..at + line], room);
+            }
             if run.bytes > 0 {
                 section.run(&input[at..at + run.bytes], run.characters);
                 at += run.bytes;
             }
             if run.quote {
                 return (at + 1, Stop::Quote);
+            }
+            if line.is_some_and(|line| line == run.bytes) {
+                section.place = Place::Start;
+                continue;
             }
         }
         let some = &input[at..input.len().min(at + CAREFUL)];

@@ -36,6 +36,7 @@
 //!
 //! The result depends on the bytes alone, not on how they were cut.
 
+mod lines;
 mod machine;
 mod media;
 #[cfg(any(test, fuzzing))]
@@ -46,6 +47,7 @@ mod skim;
 mod text;
 mod vector;
 
+pub use lines::SkipLines;
 pub use media::{MEDIA, MEDIA_UNITS};
 
 use machine::{Frame, MAX_KEY, MAX_LEVELS, State};
@@ -198,6 +200,12 @@ impl Scanner {
         self.known = bit(model, seen::MODEL) | bit(cache_key, seen::CACHE_KEY);
     }
 
+    /// Says which lines of text to leave out. To be called before the first byte is fed.
+    pub fn skip_lines(&mut self, skip: &SkipLines) {
+        self.lead.skip = skip.clone();
+        self.main.skip = skip.clone();
+    }
+
     /// Takes the next payload bytes; `true` means that no more are needed to decide: the prefix is
     /// full and `model` and `prompt_cache_key` are known, or the JSON value has ended.
     ///
@@ -277,6 +285,8 @@ impl Scanner {
             self.end_media();
         }
         self.state = State::Done;
+        self.lead.release();
+        self.main.release();
         if self.lead.units == 0 {
             return;
         }

@@ -2,6 +2,7 @@
 
 use super::{
     PrefixKind,
+    lines::{self, Place, SkipLines, Verdict},
     media::{DIGITS, MEDIA, MEDIA_UNITS},
     text::Sink,
 };
@@ -26,21 +27,35 @@ pub(super) struct Section {
     pub(super) kind: Option<PrefixKind>,
     /// A boundary goes before the next unit.
     boundary: bool,
+    /// Lines that are left out.
+    pub(super) skip: SkipLines,
+    pub(super) place: Place,
+    /// The beginning of a line that may be left out.
+    held: Vec<u8>,
 }
 
 impl Section {
     pub(super) fn reset(&mut self, limit: usize) {
         self.text.clear();
-        *self = Self { text: std::mem::take(&mut self.text), limit, ..Self::default() };
+        self.held.clear();
+        *self = Self {
+            text: std::mem::take(&mut self.text),
+            held: std::mem::take(&mut self.held),
+            limit,
+            ..Self::default()
+        };
     }
 
     /// A string or a list of ids begins.
     pub(super) fn begin_piece(&mut self) {
         self.boundary = self.units > 0;
+        self.place = Place::Start;
+        self.held.clear();
     }
 
-    /// A string ends, so a character that was not complete is now.
+    /// A string ends, so a character that was not complete is now, and the beginning of a line is a line.
     pub(super) fn end_piece(&mut self) {
+        self.release();
         self.full |= self.units >= self.limit;
     }
 
@@ -171,8 +186,80 @@ fn starts_character(byte: u8) -> bool {
     byte & 0xc0 != 0x80
 }
 
-impl Sink for Section {
-    fn bytes(&mut self, mut bytes: &[u8]) {
+impl Section {
+    /// Whether there are lines to be left out, so that text must not be taken past the end of a line.
+    pub(super) fn has_lines(&self) -> bool {
+        !self.skip.is_empty()
+    }
+
+    /// Takes note of the byte that begins a line: most lines are told by it.
+    pub(super) fn peek(&mut self, byte: u8) {
+        let begins = self.place == Place::Start && self.held.is_empty();
+        let byte = byte.to_ascii_lowercase();
+        let plain = byte != b'\\' && byte != b'"';
+        if begins && plain && self.skip.iter().all(|pattern| pattern.first() != Some(&byte)) {
+            self.place = Place::Counts;
+        }
+    }
+
+    /// Lets go of the beginning of a line, which counts.
+    pub(super) fn release(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        let mut rest = held.as_slice();
+        while !rest.is_empty() {
+            let plain = memchr::memchr(b'\\', rest).unwrap_or(rest.len());
+            self.text_bytes(&rest[..plain]);
+            rest = &rest[plain..];
+            if let [_, letter, more @ ..] = rest {
+                self.one(&[b'\\', *letter]);
+                rest = more;
+            } else {
+                break;
+            }
+        }
+        self.held = held;
+        self.held.clear();
+    }
+
+    /// Holds back more of a line's beginning, until it is known whether the line counts.
+    fn hold(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+        match lines::judge(&self.skip, &self.held) {
+            Verdict::Open => {}
+            Verdict::Counts => {
+                self.place = Place::Counts;
+                self.release();
+            }
+            Verdict::Skipped => {
+                self.place = Place::Skipped;
+                self.held.clear();
+            }
+        }
+    }
+
+    /// Takes one character in its form, which may be a line break.
+    fn escaped(&mut self, bytes: &[u8]) {
+        if !self.has_lines() {
+            return self.one(bytes);
+        }
+        if bytes == b"\\n" {
+            self.release();
+            if self.place != Place::Skipped {
+                self.one(bytes);
+            }
+            self.place = Place::Start;
+            return;
+        }
+        match self.place {
+            Place::Counts => self.one(bytes),
+            Place::Skipped => {}
+            Place::Start => self.hold(bytes),
+        }
+    }
+}
+
+impl Section {
+    fn text_bytes(&mut self, mut bytes: &[u8]) {
         match self.kind {
             None => self.first(PrefixKind::Text),
             Some(PrefixKind::Text) => {}
@@ -196,6 +283,19 @@ impl Sink for Section {
             bytes = later;
         }
     }
+}
+
+impl Sink for Section {
+    fn bytes(&mut self, mut bytes: &[u8]) {
+        while self.has_lines() && self.place == Place::Start && !bytes.is_empty() {
+            let (first, rest) = bytes.split_at(1);
+            self.hold(first);
+            bytes = rest;
+        }
+        if self.place != Place::Skipped || !self.has_lines() {
+            self.text_bytes(bytes);
+        }
+    }
 
     fn character(&mut self, character: char) {
         // Each character has one spelling here, however the body spells it.
@@ -207,15 +307,15 @@ impl Sink for Section {
             '\r' => b'r',
             '\u{8}' => b'b',
             '\u{c}' => b'f',
-            _ => return self.one(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            _ => return self.escaped(character.encode_utf8(&mut [0; 4]).as_bytes()),
         };
-        self.one(&[b'\\', letter]);
+        self.escaped(&[b'\\', letter]);
     }
 
     fn escape(&mut self, letter: u8) {
         match letter {
-            b'/' => self.one(b"/"),
-            _ => self.one(&[b'\\', letter]),
+            b'/' => self.escaped(b"/"),
+            _ => self.escaped(&[b'\\', letter]),
         }
     }
 
