@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::{engine::Loaded, fleet::Fleet, metrics::Metrics};
+use crate::{engine::Loaded, fleet::Fleet, metrics::Metrics, routing::StoredResponses};
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,8 @@ pub struct Shared {
     pub loaded: Option<Loaded>,
     /// All metrics.
     pub metrics: Arc<Metrics>,
+    /// Which instances keep stored responses.
+    pub stored: StoredResponses,
     /// Where the process stands.
     pub phase: watch::Receiver<Phase>,
 }

@@ -17,8 +17,13 @@ fn shared(drain: bool) -> (Arc<Shared>, watch::Sender<Phase>) {
     let fleet = Fleet::build(&config, None, &Counters::heap(8), &metrics).expect("a fleet");
     let (sender, phase) = watch::channel(Phase::Running);
     metrics.engine("sockmap").available(Err("disabled"));
-    let shared =
-        Shared { fleet: arc_swap::ArcSwap::from_pointee(fleet), loaded: None, metrics, phase };
+    let shared = Shared {
+        fleet: arc_swap::ArcSwap::from_pointee(fleet),
+        loaded: None,
+        metrics,
+        stored: Default::default(),
+        phase,
+    };
     (Arc::new(shared), sender)
 }
 

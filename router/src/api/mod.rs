@@ -8,6 +8,7 @@ mod base;
 mod docs;
 mod path;
 mod segment;
+pub mod stored;
 mod table;
 
 pub use base::{BasePath, BasePathError};

@@ -37,7 +37,7 @@ pub enum Prompt {
     Json(Keys),
 }
 
-/// The members of a body's JSON object that matter. Each key has at most 16 bytes.
+/// The members of a body's JSON object that matter. Each key has at most 20 bytes.
 #[derive(Debug)]
 pub struct Keys {
     /// The part of the prompt that the server puts first, wherever it stands in the body. These are
@@ -51,9 +51,12 @@ pub struct Keys {
     pub ids: bool,
     /// The model or the adapter.
     pub model: &'static str,
+    /// The id of a stored response that this request follows.
+    pub previous: Option<&'static str>,
 }
 
-const CHAT: Keys = Keys { lead: &[], main: &["messages"], media: &[], ids: false, model: "model" };
+const CHAT: Keys =
+    Keys { lead: &[], main: &["messages"], media: &[], ids: false, model: "model", previous: None };
 
 /// Anthropic's.
 const MESSAGES: Keys = Keys { lead: &["system"], ..CHAT };
@@ -90,7 +93,12 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         name: "responses",
         methods: POST,
         paths: &["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"],
-        prompt: Prompt::Json(Keys { lead: &["instructions"], main: &["input"], ..CHAT }),
+        prompt: Prompt::Json(Keys {
+            lead: &["instructions"],
+            main: &["input"],
+            previous: Some("previous_response_id"),
+            ..CHAT
+        }),
         error_form: ErrorForm::OpenAi,
         public: true,
     },
@@ -171,6 +179,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
             media: &["image_data", "video_data", "audio_data"],
             ids: true,
             model: "lora_path",
+            previous: None,
         }),
         error_form: ErrorForm::OpenAi,
         public: true,

@@ -76,8 +76,10 @@ pub struct Copier {
     /// Of `bytes`, those that had been read with what was before the body.
     ahead: u64,
     progress: Instant,
-    /// A copy of `bytes`, while they may have to be sent again.
+    /// A copy of `bytes`, from the first on.
     kept: Option<BytesMut>,
+    /// Bytes kept at most.
+    keep: usize,
 }
 
 impl Copier {
@@ -86,13 +88,14 @@ impl Copier {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
         let (reads, ahead) = (0, 0);
-        let (queue, kept) = (VecDeque::new(), None);
-        Self { queue, framing, dechunk, bytes, limit, reads, ahead, progress, kept }
+        let (queue, kept, keep) = (VecDeque::new(), None, 0);
+        Self { queue, framing, dechunk, bytes, limit, reads, ahead, progress, kept, keep }
     }
 
-    /// Keeps a copy of what comes from the source from now on, until [`Copier::forget`].
-    pub fn keep(&mut self) {
+    /// Keeps a copy of the next `limit` bytes that come from the source, until [`Copier::forget`].
+    pub fn keep(&mut self, limit: usize) {
         self.kept = Some(BytesMut::new());
+        self.keep = limit;
     }
 
     /// The bytes that came from the source since [`Copier::keep`]; `None` when they are not kept.
@@ -243,7 +246,8 @@ impl Copier {
 
     fn copy(&mut self, body: &[u8]) {
         if let Some(kept) = &mut self.kept {
-            kept.extend_from_slice(body);
+            let room = self.keep - kept.len();
+            kept.extend_from_slice(&body[..body.len().min(room)]);
         }
     }
 

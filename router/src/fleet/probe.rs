@@ -11,7 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::http::{Limits, Method, parse_response};
+use crate::http::{Limits, Method, ResponseHead, parse_response};
 
 /// What the head of an answer may be like.
 const HEAD: Limits = Limits { head_bytes: 64 * 1024, headers: 128, body_bytes: u64::MAX };
@@ -101,7 +101,25 @@ pub async fn get(addresses: &[SocketAddr], request: &Get<'_>) -> Result<Answer, 
         .unwrap_or(Err(ProbeError::Timeout(limit)))
 }
 
+/// As [`get`], for those who want the answer's status alone: its body is not read.
+///
+/// # Errors
+/// When there is no head of an answer within the limits.
+pub async fn status(addresses: &[SocketAddr], request: &Get<'_>) -> Result<u16, ProbeError> {
+    let limit = request.time_limit;
+    let answer = async {
+        let mut stream = ask(addresses, request).await?;
+        Ok(read_head(&mut stream, &mut Vec::with_capacity(1024)).await?.status)
+    };
+    tokio::time::timeout(limit, answer).await.unwrap_or(Err(ProbeError::Timeout(limit)))
+}
+
 async fn exchange(addresses: &[SocketAddr], request: &Get<'_>) -> Result<Answer, ProbeError> {
+    read(&mut ask(addresses, request).await?, request.size_limit).await
+}
+
+/// Connects, and sends the request.
+async fn ask(addresses: &[SocketAddr], request: &Get<'_>) -> Result<TcpStream, ProbeError> {
     let mut stream = connect(addresses).await?;
     let mut head = Vec::with_capacity(256);
     for part in [b"GET ", request.path.as_bytes(), b" HTTP/1.1\r\nHost: "] {
@@ -116,7 +134,7 @@ async fn exchange(addresses: &[SocketAddr], request: &Get<'_>) -> Result<Answer,
     }
     head.extend_from_slice(b"\r\n");
     stream.write_all(&head).await.map_err(ProbeError::Io)?;
-    read(&mut stream, request.size_limit).await
+    Ok(stream)
 }
 
 async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, ProbeError> {
@@ -132,17 +150,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, ProbeError> {
 
 async fn read(stream: &mut TcpStream, size_limit: usize) -> Result<Answer, ProbeError> {
     let mut input = Vec::with_capacity(4096);
-    let head = loop {
-        let head = parse_response(&input, Method::Get, &HEAD);
-        if let Some(head) = head.map_err(|error| ProbeError::Malformed(error.message))? {
-            if !head.is_interim() {
-                break head;
-            }
-            input.drain(..head.len);
-            continue;
-        }
-        fill(stream, &mut input).await?;
-    };
+    let head = read_head(stream, &mut input).await?;
     input.drain(..head.len);
     let mut body = Body { framing: head.framing, payload: Vec::new(), limit: size_limit };
     loop {
@@ -157,6 +165,24 @@ async fn read(stream: &mut TcpStream, size_limit: usize) -> Result<Answer, Probe
             }
             filled => filled?,
         }
+    }
+}
+
+/// Reads the head of the final answer, which stays at the front of `input`.
+async fn read_head(
+    stream: &mut TcpStream,
+    input: &mut Vec<u8>,
+) -> Result<ResponseHead, ProbeError> {
+    loop {
+        let head = parse_response(input, Method::Get, &HEAD);
+        if let Some(head) = head.map_err(|error| ProbeError::Malformed(error.message))? {
+            if !head.is_interim() {
+                return Ok(head);
+            }
+            input.drain(..head.len);
+            continue;
+        }
+        fill(stream, input).await?;
     }
 }
 
@@ -242,6 +268,28 @@ mod tests {
         };
         let ((answer, ()), ()) = tokio::join!(client, server);
         answer
+    }
+
+    #[tokio::test]
+    async fn a_status_is_told_before_the_body_has_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let request = Get {
+            authority: "x",
+            path: "/",
+            headers: &[],
+            time_limit: Duration::from_secs(10),
+            size_limit: 0,
+        };
+        let server = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let head = b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 201 Made\r\nContent-Length: 9\r\n\r\n";
+            stream.write_all(head).await.expect("a reader");
+            stream
+        };
+        let addresses = [address];
+        let (status, _open) = tokio::join!(status(&addresses, &request), server);
+        assert_eq!(status.expect("a head"), 201);
     }
 
     async fn body(answer: &'static [u8], size: usize) -> (u16, String) {

@@ -68,6 +68,13 @@ pub struct Endpoint {
 pub struct UnknownVariant;
 
 impl Endpoint {
+    /// All its instances, with their variants.
+    pub fn instances(&self) -> impl Iterator<Item = (&Variant, &Arc<Instance>)> {
+        self.variants.iter().flat_map(|variant| {
+            variant.instances.iter().map(move |instance| (&**variant, instance))
+        })
+    }
+
     /// The variant of this name.
     pub fn variant(&self, name: &str) -> Option<&Arc<Variant>> {
         self.variants.iter().find(|variant| variant.name == name)

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::{
     config::Config,
@@ -34,6 +34,8 @@ pub(super) struct WorkerContext {
     pub(super) engine: Option<KernelEngine>,
     pub(super) metrics: WorkerMetrics,
     pub(super) open_clients: OpenClients,
+    /// Searches for stored responses that may go on at once.
+    pub(super) searches: Semaphore,
 }
 
 impl WorkerContext {

@@ -43,6 +43,7 @@ use crate::{
     engine::{Loaded, startup},
     fleet::{Counters, Fleet},
     metrics::Metrics,
+    routing::StoredResponses,
     shared::{Phase, Shared},
 };
 
@@ -94,7 +95,13 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
     };
     let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics, next)?;
     let (phase_sender, phase) = watch::channel(Phase::Running);
-    let shared = Arc::new(Shared { fleet: ArcSwap::from_pointee(fleet), loaded, metrics, phase });
+    let shared = Arc::new(Shared {
+        fleet: ArcSwap::from_pointee(fleet),
+        loaded,
+        metrics,
+        stored: StoredResponses::default(),
+        phase,
+    });
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(threads);
     for (index, listeners) in bound.per_thread.into_iter().enumerate() {

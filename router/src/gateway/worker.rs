@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{io::unix::AsyncFd, task::LocalSet};
+use tokio::{io::unix::AsyncFd, sync::Semaphore, task::LocalSet};
 
 use super::{
     connection,
@@ -25,6 +25,9 @@ use crate::{
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Wait after a failed accept (out of descriptors): the next may succeed once some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Searches for stored responses that go on at once, each with a request to every instance.
+const MAX_SEARCHES: usize = 8;
 
 /// Runs worker number `index` until the process has stopped.
 ///
@@ -67,6 +70,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         engine,
         metrics,
         open_clients: OpenClients::default(),
+        searches: Semaphore::new(MAX_SEARCHES),
     });
     let sweeper = tokio::task::spawn_local(sweep(worker.clone()));
     let accepting: Vec<_> = listeners

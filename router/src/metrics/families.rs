@@ -84,7 +84,8 @@ impl Families {
                  its threshold, so the least loaded one), failover \
                  (home was unavailable or just failed), last_resort (no instance was well, so any), \
                  least_outstanding and random (the strategies without a prefix), single (fewer \
-                 than two instances could serve). A request that is sent again elsewhere counts at \
+                 than two instances could serve), stored (it keeps the response that the request \
+                 names). A request that is sent again elsewhere counts at \
                  both.",
                 &with(&INSTANCE, "reason"),
             ),

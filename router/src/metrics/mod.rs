@@ -37,7 +37,7 @@ use labelled::{Mirror, Mirrors};
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Names of the reasons for which an instance is chosen, as in the `reason` label.
-pub const REASONS: [&str; 9] = [
+pub const REASONS: [&str; 10] = [
     "home",
     "overflow",
     "saturated",
@@ -47,6 +47,7 @@ pub const REASONS: [&str; 9] = [
     "random",
     "single",
     "undecodable",
+    "stored",
 ];
 
 /// Something to run just before the metrics are rendered, to set gauges from live state.

@@ -33,11 +33,13 @@ pub enum Reason {
     Single,
     /// The body's content coding kept its prompt from being read, so this is the least loaded.
     Undecodable,
+    /// It keeps the stored response that the request names.
+    Stored,
 }
 
 impl Reason {
     /// All reasons, for tables of metrics.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Home,
         Self::Overflow,
         Self::Saturated,
@@ -47,6 +49,7 @@ impl Reason {
         Self::Random,
         Self::Single,
         Self::Undecodable,
+        Self::Stored,
     ];
 
     /// The name used in response headers, metrics and logs.
@@ -61,6 +64,7 @@ impl Reason {
             Self::Random => "random",
             Self::Single => "single",
             Self::Undecodable => "undecodable",
+            Self::Stored => "stored",
         }
     }
 

@@ -2,10 +2,12 @@
 
 mod choose;
 mod rank;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod ticket;
 
 pub use choose::{Choice, NoInstance, Reason, choose};
 pub use rank::{PrefixKey, rank};
+pub use stored::{StoredResponses, choose_keeper};
 pub use ticket::Ticket;

@@ -3,6 +3,7 @@
 mod bodies;
 mod endpoints;
 mod prefix;
+mod stored;
 mod strategies;
 mod threshold;
 

@@ -120,6 +120,14 @@ fn explain_request(
             "The gateway answers this itself, from what the instances of the endpoint list.".into();
         return Ok(explanation);
     }
+    let several = endpoint.instances().nth(1).is_some();
+    if target.api == Api::StoredResponse && several {
+        explanation.choice.why =
+            "The instance that keeps this response serves it. Where none does, the \
+                                  least loaded one says so."
+                .into();
+        return Ok(explanation);
+    }
     if !target.api.has_prefix() {
         explanation.choice.why =
             "This path has no prompt: the least loaded instance serves it.".into();
@@ -131,6 +139,13 @@ fn explain_request(
     let (found, read) = scan(known, request);
     explanation.notes = notes(&found, known, request);
     let scanned = found.prefix;
+    if let Some(id) = scanned.previous.as_deref().filter(|_| several) {
+        explanation.notes.push(format!(
+            "it follows the stored response `{}`: the instance that keeps that one serves it, whatever \
+             the ranking; only if none does is it as shown here",
+            String::from_utf8_lossy(id)
+        ));
+    }
     let parts = KeyParts::of(
         &endpoint.name,
         &variant.name,

@@ -99,6 +99,19 @@ fn the_list_of_models_is_the_gateways_own() {
 }
 
 #[test]
+fn stored_responses_are_for_their_keepers() {
+    let explanation =
+        explained(&["-X", "GET", "-d", "", "--path", "/v1/responses/resp_1"]).expect("one");
+    assert!(explanation.choice.why.contains("keeps this response"), "{explanation:?}");
+    let body = r#"{"input":"a","previous_response_id":"resp_1"}"#;
+    let explanation = explained(&["-d", body, "--path", "/v1/responses"]).expect("one");
+    assert!(explanation.notes.iter().any(|note| note.contains("`resp_1`")), "{explanation:?}");
+    let body = r#"{"input":"a"}"#;
+    let explanation = explained(&["-d", body, "--path", "/v1/responses"]).expect("one");
+    assert!(explanation.notes.is_empty(), "{explanation:?}");
+}
+
+#[test]
 fn media_is_shown_by_its_hash() {
     let picture = "data:image/png;base64,".to_owned() + &"iVBORw0KGgo".repeat(20_000);
     let content = serde_json::json!([

@@ -62,6 +62,9 @@ pub(super) async fn relay(
     let mut copier = Copier::new(response.framing, dechunk);
     copier.push(out.into());
     plan.endpoint.metrics.added(scope.record.added + arrived.elapsed());
+    if plan.api == Api::Responses && response.status < 300 {
+        relay.learn_id(&mut copier, instance.id);
+    }
     let mut ticket: Option<Ticket> = Some(choice.ticket);
     let lengths = plan.variant.answers.of(plan.api as usize);
     let streamed = !response.framing.is_length();

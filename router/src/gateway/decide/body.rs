@@ -19,13 +19,14 @@ use crate::{
     prefix::{self, Decider, KeyParts, Known, Target},
 };
 
-/// Reads the body as it arrives until enough is known, and makes the key.
+/// Reads the body as it arrives until enough is known, and makes the key if the choice goes `by_prefix`.
 pub(super) async fn scan(
     scope: &mut Scope<'_>,
     request: &Request,
     plan: &mut Plan<'_>,
     target: &Target<'_>,
     tenant: Option<&str>,
+    by_prefix: bool,
 ) -> Result<(), Stop> {
     let config = scope.config();
     let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
@@ -47,8 +48,11 @@ pub(super) async fn scan(
         &found.prefix,
     );
     scope.record.asks_for(parts.model, parts.tenant);
-    plan.undecodable = !found.has_prefix;
-    plan.key = found.has_prefix.then(|| prefix::key(&parts));
+    if by_prefix {
+        plan.undecodable = !found.has_prefix;
+        plan.key = found.has_prefix.then(|| prefix::key(&parts));
+    }
+    plan.stored = found.prefix.previous.and_then(|id| String::from_utf8(id).ok());
     plan.spent += began.elapsed();
     Ok(())
 }

@@ -16,6 +16,7 @@ use super::{
     scope::Scope,
 };
 use crate::{
+    api::stored,
     config::Strategy,
     fleet::Endpoint,
     prefix::{Api, Target},
@@ -60,6 +61,7 @@ pub(super) async fn decide<'f>(
         variant,
         key: None,
         undecodable: false,
+        stored: stored_response(target, request),
         target: rewritten_target(target, request),
         body: Bytes::new(),
         framing: request.head.framing,
@@ -71,8 +73,10 @@ pub(super) async fn decide<'f>(
     let by_prefix = variant.routing.strategy == Strategy::PrefixAware
         && target.api.has_prefix()
         && variant.instances.len() > 1;
-    if by_prefix {
-        body::scan(scope, request, &mut plan, target, *tenant).await?;
+    // Any instance of the endpoint may keep the response that a request follows.
+    let follows = target.api == Api::Responses && endpoint.instances().nth(1).is_some();
+    if by_prefix || follows {
+        body::scan(scope, request, &mut plan, target, *tenant, by_prefix).await?;
     } else {
         let named = target.named_model().map(str::as_bytes);
         scope.record.asks_for(named, tenant.map(str::as_bytes));
@@ -80,6 +84,14 @@ pub(super) async fn decide<'f>(
     }
     scope.body_read = plan.framing.is_done();
     Ok(Decision::Forward(plan))
+}
+
+/// The stored response that the path names, such as `/v1/responses/{id}/cancel`.
+fn stored_response(target: &Target<'_>, request: &Request) -> Option<String> {
+    if target.api != Api::StoredResponse {
+        return None;
+    }
+    stored::id_of(target.path.unwrap_or(request.path())).map(str::to_owned)
 }
 
 /// The target to send on when the API's path at the instance is another; the query stays.

@@ -19,6 +19,8 @@ pub(in crate::gateway) struct Plan<'f> {
     pub(in crate::gateway) key: Option<PrefixKey>,
     /// Whether there is no key because the body could not be decoded.
     pub(in crate::gateway) undecodable: bool,
+    /// The stored response that the request names: it is for the instance that keeps it.
+    pub(in crate::gateway) stored: Option<String>,
     /// The target to send instead of the client's.
     pub(in crate::gateway) target: Option<Vec<u8>>,
     /// The body as far as it was read, framing included.

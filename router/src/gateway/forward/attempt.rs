@@ -47,7 +47,7 @@ pub(super) async fn attempt<'f>(
         expect_hand_over(scope, plan, &mut upstream);
         let mut copier = Copier::new(plan.framing, false);
         if pooled {
-            copier.keep();
+            copier.keep(usize::MAX);
         }
         copier.push(head_out.clone());
         copier.push(plan.body.clone());

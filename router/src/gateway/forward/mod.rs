@@ -2,6 +2,7 @@
 
 mod attempt;
 mod connect;
+mod keeper;
 mod resend;
 
 use std::{sync::Arc, time::Instant};
@@ -48,10 +49,16 @@ pub(super) async fn forward<'f>(
 ) -> Result<Forwarded<'f>, Stop> {
     let mut tried: Vec<InstanceId> = Vec::new();
     let blame = Blame { prefix: plan.key.map(|key| key.0), client: request.identity.client };
+    let keeper = keeper::find(scope, request, &mut plan).await;
     loop {
         let began = Instant::now();
-        let choice =
-            routing::choose(plan.variant, plan.key, &tried, &mut scope.worker.rng.borrow_mut());
+        let choice = match &keeper {
+            Some(keeper) => routing::choose_keeper(plan.variant, keeper),
+            None => {
+                let mut rng = scope.worker.rng.borrow_mut();
+                routing::choose(plan.variant, plan.key, &tried, &mut rng)
+            }
+        };
         let choice = match choice {
             Ok(choice) if plan.undecodable => {
                 Choice { reason: choice.reason.of_undecodable(), ..choice }
@@ -90,10 +97,11 @@ pub(super) async fn forward<'f>(
                     instance.note_failure(FailureKind::Connect, blame);
                 }
                 tried.push(instance.id);
-                if tried.len() >= MAX_TRIES {
+                // Others would say that there is no such response.
+                if tried.len() >= MAX_TRIES || keeper.is_some() {
                     scope.record.outcome = Some(outcome);
                     let left = |i: &Arc<Instance>| !tried.contains(&i.id) && !i.is_draining();
-                    let all = !plan.variant.instances.iter().any(left);
+                    let all = keeper.is_some() || !plan.variant.instances.iter().any(left);
                     let failure = own.unwrap_or_else(|| failure::unreachable(tried.len(), all));
                     return Err(Stop::Reply(failure));
                 }

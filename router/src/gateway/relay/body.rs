@@ -13,12 +13,22 @@ use tokio::sync::futures::Notified;
 use super::{Relay, Sent};
 use crate::gateway::failure::Broken;
 use crate::{
+    api::stored,
     engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Lengths, Policy, Step},
-    fleet::Instance,
+    fleet::{Instance, InstanceId},
     routing::Ticket,
 };
 
+/// A response has its id within so many bytes of its body.
+const ID_WITHIN: usize = 4096;
+
 impl Relay<'_> {
+    /// Notes the id of the response, if there is one in its body, as kept by `instance`.
+    pub(in crate::gateway) fn learn_id(&mut self, response: &mut Copier, instance: InstanceId) {
+        response.keep(ID_WITHIN);
+        self.keeper = Some(instance);
+    }
+
     /// Carries the response to its end. The ticket is released as soon as the instance has sent its
     /// last byte, even if the client has not read it yet. `lengths` are those of such responses.
     /// `began` is called once, with the time since the request had been sent, when the first byte of
@@ -64,6 +74,17 @@ impl Relay<'_> {
         }
     }
 
+    /// Looks for the id of a response that may be stored, in the first bytes of its body.
+    fn learn(&self, response: &mut Copier) {
+        let (Some(kept), Some(keeper)) = (response.kept(), self.keeper) else { return };
+        match stored::id_in(kept) {
+            Some(id) => self.worker.shared.stored.note(id, keeper),
+            None if kept.len() < ID_WITHIN && !response.source_done() => return,
+            None => {}
+        }
+        response.forget();
+    }
+
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -82,12 +103,14 @@ impl Relay<'_> {
             Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
         }
         let timed = response.bytes() > 0 || self.kernel_response_bytes > 0;
-        let may = timed || Policy::of(self.config, None).from_the_head(response.framing());
+        let may = response.kept().is_none()
+            && (timed || Policy::of(self.config, None).from_the_head(response.framing()));
         let hand_over = match self.sending.done.is_some() && may {
             true => self.worker.hand_over(self.config, from, response, attempts),
             false => HandoverPoint::Never,
         };
         let step = response.poll(cx, &mut self.upstream, &mut client.stream, hand_over);
+        self.learn(response);
         if response.source_done() {
             ticket.take();
         }

@@ -21,7 +21,7 @@ use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
     engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Step},
-    fleet::Instance,
+    fleet::{Instance, InstanceId},
     net::unacknowledged,
 };
 
@@ -72,6 +72,8 @@ pub(super) struct Relay<'a> {
     pub(super) response_due: bool,
     /// Stream bytes of the instance's connection before this exchange: read, and written.
     before: (u64, u64),
+    /// The instance that keeps the response, if that is to be noted.
+    keeper: Option<InstanceId>,
 }
 
 /// What [`Relay::poll_sending`] came to.
@@ -108,6 +110,7 @@ impl<'a> Relay<'a> {
             answering: false,
             response_due: false,
             before,
+            keeper: None,
         }
     }
 

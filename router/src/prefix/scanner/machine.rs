@@ -16,7 +16,7 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// Levels of nesting that are looked at, the top-level object included.
 pub(super) const MAX_LEVELS: usize = 8;
 /// The longest key of interest.
-pub(super) const MAX_KEY: usize = 16;
+pub(super) const MAX_KEY: usize = 20;
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +170,7 @@ impl Scanner {
                     Role::Skip => self.state = State::SkipString,
                     Role::Model => self.has_model = true,
                     Role::CacheKey => self.has_cache_key = true,
+                    Role::Previous => self.has_previous = true,
                     Role::Type => self.key.clear(),
                     Role::Lead | Role::Main => self.begin_piece(),
                     Role::LeadMedia | Role::MainMedia => self.begin_media(),
@@ -281,7 +282,8 @@ impl Scanner {
     /// Whether nothing that follows can change the prefix, the model and the caller's id.
     fn is_decided(&self) -> bool {
         let seen = self.frames[0].seen;
-        let names = seen::MODEL | seen::CACHE_KEY;
+        let previous = if self.keys.previous.is_some() { seen::PREVIOUS } else { 0 };
+        let names = seen::MODEL | seen::CACHE_KEY | previous;
         let led = self.keys.lead.is_empty() || seen & seen::LEAD != 0;
         let full = self.lead.full || (self.main.full && led && self.keys.media.is_empty());
         full && seen & names == names
@@ -355,6 +357,7 @@ impl Scanner {
         let (used, stop) = match self.role {
             Role::Model => capture(&mut self.model),
             Role::CacheKey => capture(&mut self.cache_key),
+            Role::Previous => capture(&mut self.previous),
             Role::Type => self.decoder.decode(input, &mut self.key),
             Role::Lead => collect(input, &mut self.decoder, &mut self.lead),
             _ => collect(input, &mut self.decoder, &mut self.main),

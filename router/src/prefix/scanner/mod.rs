@@ -59,11 +59,12 @@ use text::{Decoder, Name};
 
 use crate::api::{Api, Keys, Prompt};
 
-/// Bytes that are kept of `model` and of `prompt_cache_key`.
+/// Bytes that are kept of `model`, of `prompt_cache_key`, and of `previous_response_id`.
 const MAX_NAME: usize = 1024;
 
 /// What matters in a body that has no prompt.
-const NO_PROMPT: Keys = Keys { lead: &[], main: &[], media: &[], ids: false, model: "model" };
+const NO_PROMPT: Keys =
+    Keys { lead: &[], main: &[], media: &[], ids: false, model: "model", previous: None };
 
 /// What the prefix was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +93,8 @@ pub struct Prefix {
     pub model: Option<Vec<u8>>,
     /// Top-level `prompt_cache_key`, when it is a string; its first 1024 bytes.
     pub cache_key: Option<Vec<u8>>,
+    /// Top-level `previous_response_id` of the responses API, when it is a string; its first 1024 bytes.
+    pub previous: Option<Vec<u8>>,
 }
 
 /// As [`Prefix`], in the scanner's memory.
@@ -107,6 +110,8 @@ pub struct PrefixRef<'a> {
     pub model: Option<&'a [u8]>,
     /// See [`Prefix::cache_key`].
     pub cache_key: Option<&'a [u8]>,
+    /// See [`Prefix::previous`].
+    pub previous: Option<&'a [u8]>,
 }
 
 /// Reads a body in pieces and keeps its prefix.
@@ -134,6 +139,8 @@ pub struct Scanner {
     has_model: bool,
     cache_key: Vec<u8>,
     has_cache_key: bool,
+    previous: Vec<u8>,
+    has_previous: bool,
     body: Vec<u8>,
     /// Bytes of a byte order mark that have come.
     mark: usize,
@@ -165,6 +172,8 @@ impl Scanner {
             has_model: false,
             cache_key: Vec::new(),
             has_cache_key: false,
+            previous: Vec::new(),
+            has_previous: false,
             body: Vec::new(),
             mark: 0,
             malformed: false,
@@ -185,8 +194,10 @@ impl Scanner {
         self.main.reset(prefix_length);
         self.has_model = false;
         self.has_cache_key = false;
+        self.has_previous = false;
         self.model.clear();
         self.cache_key.clear();
+        self.previous.clear();
         self.body.clear();
         self.mark = 0;
         self.malformed = false;
@@ -207,7 +218,8 @@ impl Scanner {
     }
 
     /// Takes the next payload bytes; `true` means that no more are needed to decide: the prefix is
-    /// full and `model` and `prompt_cache_key` are known, or the JSON value has ended.
+    /// full and `model`, `prompt_cache_key` and `previous_response_id` (of the responses API) are known, or
+    /// the JSON value has ended.
     ///
     /// More bytes may be fed all the same, they change nothing.
     pub fn feed(&mut self, payload: &[u8]) -> bool {
@@ -243,11 +255,12 @@ impl Scanner {
         let kind = self.kind();
         let model = self.has_model.then_some(self.model);
         let cache_key = self.has_cache_key.then_some(self.cache_key);
+        let previous = self.has_previous.then_some(self.previous);
         let (text, units) = match kind {
             PrefixKind::Body => (self.body, None),
             _ => (self.main.text, Some(self.main.units)),
         };
-        Prefix { units: units.unwrap_or(text.len()), text, kind, model, cache_key }
+        Prefix { units: units.unwrap_or(text.len()), text, kind, model, cache_key, previous }
     }
 
     /// The prefix of what was fed, borrowed. Nothing more can be fed then, until [`Scanner::reset`].
@@ -264,6 +277,7 @@ impl Scanner {
             kind,
             model: self.has_model.then_some(&self.model),
             cache_key: self.has_cache_key.then_some(&self.cache_key),
+            previous: self.has_previous.then_some(&self.previous),
         }
     }
 

@@ -164,14 +164,21 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         Prompt::None => &super::NO_PROMPT,
         Prompt::Bytes => {
             let (units, text, kind) = bytes(body);
-            return Some(Prefix { units, text, kind, model: None, cache_key: None });
+            return Some(Prefix {
+                units,
+                text,
+                kind,
+                model: None,
+                cache_key: None,
+                previous: None,
+            });
         }
     };
     let json = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let tree: Tree = serde_json::from_slice(json).ok()?;
     let Tree::Object(members) = tree else {
         let (units, text, kind) = bytes(body);
-        return Some(Prefix { units, text, kind, model: None, cache_key: None });
+        return Some(Prefix { units, text, kind, model: None, cache_key: None, previous: None });
     };
     let first = |key: &str| {
         members.iter().find(|(k, v)| k == key && !matches!(v, Tree::Null)).map(|(_, v)| v)
@@ -181,7 +188,7 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         _ => None,
     };
     let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: false };
-    let Keys { lead, main, media, model, ids: api_has_ids } = *keys;
+    let Keys { lead, main, media, model, previous: follows, ids: api_has_ids } = *keys;
     // The names of what leads are names of one thing; of the others each counts, in the order of the
     // document, and once.
     let mut present = members.iter().filter(|(_, value)| !matches!(value, Tree::Null));
@@ -250,5 +257,6 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         n => (n, text, if ids { PrefixKind::TokenIds } else { PrefixKind::Text }),
     };
     let model = name(model);
-    Some(Prefix { text, units, kind, model, cache_key: name("prompt_cache_key") })
+    let (cache_key, previous) = (name("prompt_cache_key"), follows.and_then(name));
+    Some(Prefix { text, units, kind, model, cache_key, previous })
 }

@@ -21,6 +21,8 @@ pub(super) enum Role {
     Model,
     /// The caller's own id.
     CacheKey,
+    /// The id of a stored response.
+    Previous,
 }
 
 impl Role {
@@ -60,6 +62,7 @@ pub(super) mod seen {
     pub(in crate::prefix::scanner) const ANY_MEDIA: u32 = 0xf * MEDIA;
     /// The first of as many as there are.
     pub(in crate::prefix::scanner) const MAIN: u32 = MEDIA << 4;
+    pub(in crate::prefix::scanner) const PREVIOUS: u32 = 1 << 29;
 
     pub(in crate::prefix::scanner) const CONTENT: u32 = 1;
     pub(super) const TEXT: u32 = 2;
@@ -84,6 +87,8 @@ pub(super) fn of_member(keys: &Keys, key: &[u8]) -> (Role, u32) {
         (Role::Model, seen::MODEL)
     } else if key == b"prompt_cache_key" {
         (Role::CacheKey, seen::CACHE_KEY)
+    } else if keys.previous.is_some_and(|name| is(&name)) {
+        (Role::Previous, seen::PREVIOUS)
     } else if keys.lead.iter().any(is) {
         (Role::Lead, seen::LEAD)
     } else if let Some(at) = keys.main.iter().position(is) {

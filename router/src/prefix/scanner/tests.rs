@@ -306,6 +306,19 @@ fn what_is_known_is_not_waited_for() {
 }
 
 #[test]
+fn a_stored_response_is_looked_for_where_there_can_be_one() {
+    // As clients send it: behind the prompt.
+    let body = br#"{"instructions":"s","input":"abcdef","model":"m","prompt_cache_key":"k","previous_response_id":"resp_1","x":1}"#;
+    assert_eq!(fed_until(Api::Responses, 3, body), Some(&br#","x":1}"#[..]));
+    assert_eq!(scan(Api::Responses, 3, body).previous.as_deref(), Some(&b"resp_1"[..]));
+    assert_eq!(scan(Api::ChatCompletions, 3, body).previous, None);
+    for none in [&br#"{"previous_response_id":null}"#[..], br#"{"previous_response_id":7}"#, b"{}"]
+    {
+        assert_eq!(scan(Api::Responses, 3, none).previous, None);
+    }
+}
+
+#[test]
 fn depth_costs_nothing() {
     for open in ["[", "{\"content\":", "{\"a\":["] {
         let body = format!("{{\"messages\":{}", open.repeat(1_000_000));
