@@ -9,7 +9,7 @@ use crate::{Engine, Gateway, Upstream, netns::Namespace, network::Network};
 /// Builds a configuration file and starts a gateway with it.
 ///
 /// What would speak to an instance unasked (health checks, reading its metrics) is off, failures
-/// eject nobody, and bodies are steered from their first byte, so that the kernel engines work in
+/// eject nobody, and bodies are handed over from their first byte, so that the kernel engines work in
 /// every test: a test turns on what it is about. All paths are reachable, so that a test can name one
 /// after what it does. There is one worker thread, because each has its own
 /// pool and the kernel spreads connections over them: which connection to an instance is used again

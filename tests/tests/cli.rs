@@ -496,7 +496,7 @@ fn auto_splices_what_is_long_enough() {
         (known(3_000_000), pieces(&payload::bytes(1, 3_000_000), 16 << 10), true),
         (stream.into(), tokens.collect(), true),
     ];
-    for (number, (head, body, steered)) in (1..).zip(bodies) {
+    for (number, (head, body, handed_over)) in (1..).zip(bodies) {
         client.send(chat("x"));
         let mut instance = upstream.accept();
         instance.request();
@@ -511,7 +511,7 @@ fn auto_splices_what_is_long_enough() {
         // The bytes are counted with the outcome, which is later than the counter's release.
         gateway.expect_outcomes("ok", number);
         let carried = gateway.carried(Engine::Splice, "response") - before;
-        assert_eq!(carried > 0, steered, "body {number}: the kernel carried {carried} bytes");
+        assert_eq!(carried > 0, handed_over, "body {number}: the kernel carried {carried} bytes");
     }
 }
 

@@ -67,13 +67,13 @@ for_each_engine_and_network! {
         gateway.expect_outcomes("ok", 9);
     }
 
-    fn request_bodies_are_steered_beyond_the_prefix(engine) {
+    fn request_bodies_are_handed_over_beyond_the_prefix(engine) {
         let (upstream, gateway) = start(engine);
         let (mut client, mut instance) = first(&gateway, &upstream);
         let body = payload::bytes(7, 3_000_000);
         let sent = request("POST", "/invocations", &body);
         // What the decision needs, and then the rest once the instance has seen what came before:
-        // a client that is ahead all the time may leave no moment for steering.
+        // a client that is ahead all the time may leave no moment for a hand-over.
         let begin = sent.len() - body.len() + 100_000;
         client.send(&sent[..begin]);
         let head = instance.head();
@@ -264,7 +264,7 @@ for_each_engine_and_network! {
         gateway.expect_idle();
     }
 
-    fn a_pipelined_request_behind_a_steered_body_is_kept(engine) {
+    fn a_pipelined_request_behind_a_handed_over_body_is_kept(engine) {
         let (upstream, gateway) = start(engine);
         let (mut client, mut instance) = first(&gateway, &upstream);
         let body = payload::bytes(6, 400_000);

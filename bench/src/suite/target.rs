@@ -377,11 +377,12 @@ mod tests {
 
     #[test]
     fn the_gateway_takes_its_configuration() {
-        let address = "127.0.0.1:1000".parse().unwrap();
+        let [listen, admin, backend] =
+            ["127.0.0.1:1000", "127.0.0.1:1001", "127.0.0.1:1002"].map(|it| it.parse().unwrap());
         for target in
             [Target::Userspace, Target::Sockmap, Target::Splice, Target::SpliceXdp, Target::Auto]
         {
-            let text = target.atalho(address, address, address);
+            let text = target.atalho(listen, admin, backend);
             router::config::parse("bench.toml", &text).unwrap();
         }
     }
