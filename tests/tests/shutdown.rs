@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -167,13 +168,19 @@ fn requests_on_open_connections_are_answered_while_draining() {
 
 /// Starts a gateway where it cannot listen; what it says.
 fn refused_at(address: &str) -> String {
-    let output = tests::gateway::atalho(None)
+    let mut child = tests::gateway::atalho(None)
         .args(["serve", "--listen", address, "--backend", "http://127.0.0.1:1"])
         .args(["--admin", "127.0.0.1:0", "--engine", "userspace"])
-        .output()
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
-    assert!(!output.status.success(), "it shares {address}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    let ended = tests::wait::within(tests::DEADLINE, || child.try_wait().unwrap());
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(ended.is_some_and(|status| !status.success()), "it shares {address}: {text}");
+    text
 }
 
 /// A port of another program's is never shared in silence, whatever the program allows.
