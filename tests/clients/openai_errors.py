@@ -35,7 +35,7 @@ def expect(kind, status, *, retry_after=False, made_by_gateway=True, **call):
 if case == "no_instance":
     expect(openai.InternalServerError, 503, retry_after=True)
 elif case == "unreachable":
-    expect(openai.InternalServerError, 502)
+    expect(openai.InternalServerError, 503, retry_after=True)
 elif case == "slow":
     expect(openai.InternalServerError, 504)
 elif case == "busy":
