@@ -3,6 +3,7 @@
 //! Both directions and the watch for the client's hang-up are polled by the one task of the client
 //! connection: no task per direction, no channel, no lock.
 
+mod acknowledgement;
 mod body;
 mod client_watch;
 mod hand_over;
@@ -16,7 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{client_watch::ClientWatch, idle_timer::IdleTimer, instance_watch::InstanceWatch};
+use self::{
+    acknowledgement::Acknowledgement, client_watch::ClientWatch, idle_timer::IdleTimer,
+    instance_watch::InstanceWatch,
+};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
@@ -74,6 +78,8 @@ pub(super) struct Relay<'a> {
     before: (u64, u64),
     /// The instance that keeps the response, if that is to be noted.
     keeper: Option<InstanceId>,
+    /// When to look whether the instance's kernel has acknowledged what was sent.
+    acknowledgement: Option<Acknowledgement>,
 }
 
 /// What [`Relay::poll_sending`] came to.
@@ -111,6 +117,7 @@ impl<'a> Relay<'a> {
             response_due: false,
             before,
             keeper: None,
+            acknowledgement: None,
         }
     }
 
@@ -146,6 +153,24 @@ impl<'a> Relay<'a> {
         self.sending.copier.kept().is_some()
     }
 
+    fn poll_copier(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Conn,
+    ) -> Poll<Result<Step, CopyError>> {
+        let hand_over = match self.keeps_request() {
+            // What the kernel carries is gone from here.
+            true => HandoverPoint::Never,
+            false => {
+                let Sending { copier, attempts, .. } = &self.sending;
+                self.worker.hand_over(self.config, None, copier, *attempts)
+            }
+        };
+        let copier = &mut self.sending.copier;
+        copier.limit(self.body_limit.saturating_sub(self.kernel_request_bytes));
+        copier.poll(cx, client, &mut self.upstream.stream, hand_over)
+    }
+
     /// Moves the request on. Never ready while there is nothing to tell.
     fn poll_sending(
         &mut self,
@@ -155,15 +180,20 @@ impl<'a> Relay<'a> {
         if self.sending.done.is_some() {
             return Poll::Pending;
         }
-        let keeps = self.keeps_request();
-        let sending = &mut self.sending;
-        let hand_over = match keeps {
-            // What the kernel carries is gone from here.
-            true => HandoverPoint::Never,
-            false => self.worker.hand_over(self.config, None, &sending.copier, sending.attempts),
+        let step = loop {
+            if let Poll::Ready(step) = self.poll_copier(cx, client) {
+                break step;
+            }
+            if self.sending.copier.kept().is_none() {
+                return Poll::Pending;
+            }
+            // At rest, which would be the moment to hand over, if what was written were acknowledged. The
+            // kernel tells nobody when it is.
+            if self.keeps_request() {
+                ready!(self.acknowledgement.get_or_insert_default().poll(cx));
+            }
         };
-        sending.copier.limit(self.body_limit.saturating_sub(self.kernel_request_bytes));
-        let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
+        let sending = &mut self.sending;
         match step {
             Ok(Step::Complete) => {
                 sending.done = Some(Instant::now());
