@@ -3,7 +3,6 @@
 //! Both directions and the watch for the client's hang-up are polled by the one task of the client
 //! connection: no task per direction, no channel, no lock.
 
-mod acknowledgement;
 mod body;
 mod client_watch;
 mod hand_over;
@@ -17,14 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{
-    acknowledgement::Acknowledgement, client_watch::ClientWatch, idle_timer::IdleTimer,
-    instance_watch::InstanceWatch,
-};
+use self::{client_watch::ClientWatch, idle_timer::IdleTimer, instance_watch::InstanceWatch};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
-    engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Step},
+    engine::{Attempts, Conn, Copier, CopyError, Step},
     fleet::{Instance, InstanceId},
     net::unacknowledged,
 };
@@ -78,8 +74,6 @@ pub(super) struct Relay<'a> {
     before: (u64, u64),
     /// The instance that keeps the response, if that is to be noted.
     keeper: Option<InstanceId>,
-    /// When to look whether the instance's kernel has acknowledged what was sent.
-    acknowledgement: Option<Acknowledgement>,
 }
 
 /// What [`Relay::poll_sending`] came to.
@@ -117,14 +111,14 @@ impl<'a> Relay<'a> {
             response_due: false,
             before,
             keeper: None,
-            acknowledgement: None,
         }
     }
 
     /// Whether the instance's kernel has acknowledged a byte of the request. Holds for a connection that
     /// has broken as well.
     ///
-    /// A body is handed over once something was acknowledged, or where nothing will be sent again.
+    /// A body may be handed over before that: its source would be ahead of every later attempt. What the
+    /// kernel then carries is gone from here, and is not sent again.
     pub(super) fn is_acknowledged(&self) -> bool {
         let written = self.upstream.stream.bytes_written() - self.before.1;
         written > 0
@@ -143,32 +137,12 @@ impl<'a> Relay<'a> {
         self.kernel_request_bytes == 0 && (copier.bytes() == 0 || copier.kept().is_some())
     }
 
-    /// Whether the request is kept to be sent again. Ends that with the first acknowledgement: a stale
-    /// connection has none. Until then no more is kept than the connection's send buffer takes, for
-    /// more is not read.
-    fn keeps_request(&mut self) -> bool {
+    /// Keeps the request no longer than until the first acknowledgement: a stale connection has none.
+    /// Until then no more is kept than the connection's send buffer takes, for more is not read.
+    fn forget_if_acknowledged(&mut self) {
         if self.sending.copier.kept().is_some() && self.is_acknowledged() {
             self.sending.copier.forget();
         }
-        self.sending.copier.kept().is_some()
-    }
-
-    fn poll_copier(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut Conn,
-    ) -> Poll<Result<Step, CopyError>> {
-        let hand_over = match self.keeps_request() {
-            // What the kernel carries is gone from here.
-            true => HandoverPoint::Never,
-            false => {
-                let Sending { copier, attempts, .. } = &self.sending;
-                self.worker.hand_over(self.config, None, copier, *attempts)
-            }
-        };
-        let copier = &mut self.sending.copier;
-        copier.limit(self.body_limit.saturating_sub(self.kernel_request_bytes));
-        copier.poll(cx, client, &mut self.upstream.stream, hand_over)
     }
 
     /// Moves the request on. Never ready while there is nothing to tell.
@@ -180,20 +154,11 @@ impl<'a> Relay<'a> {
         if self.sending.done.is_some() {
             return Poll::Pending;
         }
-        let step = loop {
-            if let Poll::Ready(step) = self.poll_copier(cx, client) {
-                break step;
-            }
-            if self.sending.copier.kept().is_none() {
-                return Poll::Pending;
-            }
-            // At rest, which would be the moment to hand over, if what was written were acknowledged. The
-            // kernel tells nobody when it is.
-            if self.keeps_request() {
-                ready!(self.acknowledgement.get_or_insert_default().poll(cx));
-            }
-        };
+        self.forget_if_acknowledged();
         let sending = &mut self.sending;
+        let hand_over = self.worker.hand_over(self.config, None, &sending.copier, sending.attempts);
+        sending.copier.limit(self.body_limit.saturating_sub(self.kernel_request_bytes));
+        let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
         match step {
             Ok(Step::Complete) => {
                 sending.done = Some(Instant::now());
