@@ -43,13 +43,3 @@ pub(super) fn judge(patterns: &SkipLines, held: &[u8]) -> Verdict {
     }
     verdict
 }
-
-/// The length of the text up to the end of its first line, with the escape that ends it; `None` when the
-/// line goes on. `text` begins between two characters, with line breaks written as `\n`.
-pub(super) fn first_line(text: &[u8]) -> Option<usize> {
-    memchr::memmem::find_iter(text, b"\\n").find_map(|at| {
-        // An escaped backslash before an `n` is no line break.
-        let before = text[..at].iter().rev().take_while(|&&b| b == b'\\').count();
-        (before % 2 == 0).then_some(at + 2)
-    })
-}

@@ -2,12 +2,12 @@
 
 use super::{
     MAX_NAME, Scanner,
-    lines::{self, Place},
+    lines::Place,
     media::MediaHash,
     role::{self, Role, seen},
     section::Section,
     skim::{self, Nest},
-    text::{self, Capture, Decoder, Stop},
+    text::{self, Capture, Decoder, Sink, Stop},
 };
 
 /// What some programs write before UTF-8 text (RFC 8259 section 8.1).
@@ -428,14 +428,7 @@ fn collect(input: &[u8], decoder: &mut Decoder, section: &mut Section) -> (usize
             // A byte less than there is room for: a boundary may come before the run.
             let end = input.len().min(at + section.room().saturating_sub(1));
             let room = section.limit - section.units;
-            let mut run = text::run(&input[at..end], room);
-            let line = match section.has_lines() {
-                true => lines::first_line(&input[at..at + run.bytes]),
-                false => None,
-            };
-            if let Some(line) = line {
-                run = text::run(&input[at..at + line], room);
-            }
+            let run = text::run(&input[at..end], room, section.has_lines());
             if run.bytes > 0 {
                 section.run(&input[at..at + run.bytes], run.characters);
                 at += run.bytes;
@@ -443,8 +436,9 @@ fn collect(input: &[u8], decoder: &mut Decoder, section: &mut Section) -> (usize
             if run.quote {
                 return (at + 1, Stop::Quote);
             }
-            if line.is_some_and(|line| line == run.bytes) {
-                section.place = Place::Start;
+            if section.has_lines() && !section.full && input[at..].starts_with(br"\n") {
+                section.escape(b'n');
+                at += 2;
                 continue;
             }
         }

@@ -308,16 +308,22 @@ impl Scanner {
         // Ids do not go on where text has begun.
         let differs = self.lead.kind.is_some_and(|kind| self.main.kind.is_some_and(|m| m != kind));
         if room > 0 && !differs {
+            let rest = &self.main.text[..self.main.length_of(room)];
             self.lead.text.push(BOUNDARY);
-            self.lead.text.extend_from_slice(&self.main.text[..self.main.length_of(room)]);
+            self.lead.text.extend_from_slice(rest);
             self.lead.units += room;
+            // There may have been room for media only, with ids behind it.
+            if self.main.kind != Some(PrefixKind::TokenIds) || rest.contains(&b',') {
+                self.lead.kind = self.lead.kind.or(self.main.kind);
+            }
         }
-        self.lead.kind = self.lead.kind.or(self.main.kind);
         std::mem::swap(&mut self.lead, &mut self.main);
         self.lead.reset(0);
     }
 }
 
+#[cfg(test)]
+mod lines_tests;
 #[cfg(test)]
 mod media_tests;
 #[cfg(test)]

@@ -251,6 +251,8 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
             }
         }
     }
+    // Media alone is of no kind, whatever comes behind it.
+    let ids = ids && units.iter().any(|(_, unit)| matches!(unit, Unit::Id(_)));
     let total: usize = units.iter().map(|(_, unit)| unit.takes()).sum();
     let (units, text, kind) = match total.min(prefix_length) {
         0 => bytes(body.trim_ascii_end()),

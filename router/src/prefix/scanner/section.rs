@@ -110,11 +110,13 @@ impl Section {
 
     /// A number begins; says whether it is wanted.
     pub(super) fn begin_id(&mut self) -> bool {
+        if self.is_full() {
+            return false;
+        }
         if self.kind.is_none() {
             self.first(PrefixKind::TokenIds);
         }
-        self.full |= self.units >= self.limit;
-        if self.full || self.kind != Some(PrefixKind::TokenIds) {
+        if self.kind != Some(PrefixKind::TokenIds) {
             return false;
         }
         self.units += 1;

@@ -168,13 +168,14 @@ pub(super) struct Run {
 
 /// Reads on while characters are written as themselves or as an escape of two bytes. Stops before the
 /// closing quote, before `\u` and `\/` (there are other ways to write those characters), before an
-/// escape that is cut, and where more characters than `room` might be in the next block.
-pub(super) fn run(input: &[u8], room: usize) -> Run {
-    dispatch!(vector::level(), simd => blocks(simd, input, room))
+/// escape that is cut, where more characters than `room` might be in the next block, and, with `lines`,
+/// before `\n`.
+pub(super) fn run(input: &[u8], room: usize, lines: bool) -> Run {
+    dispatch!(vector::level(), simd => blocks(simd, input, room, lines))
 }
 
 #[inline(always)]
-fn blocks<S: Simd>(simd: S, input: &[u8], room: usize) -> Run {
+fn blocks<S: Simd>(simd: S, input: &[u8], room: usize, lines: bool) -> Run {
     let mut characters = 0;
     let mut at = 0;
     // A backslash at the end of a block, counted as a character, makes the next byte literal.
@@ -189,7 +190,8 @@ fn blocks<S: Simd>(simd: S, input: &[u8], room: usize) -> Run {
         let backslashes = block.is(b'\\');
         let (escaped, carry) = vector::literals(backslashes, literal);
         let quotes = block.is(b'"') & !escaped;
-        let unusual = escaped & (block.is(b'u') | block.is(b'/'));
+        let breaks = if lines { block.is(b'n') } else { 0 };
+        let unusual = escaped & (block.is(b'u') | block.is(b'/') | breaks);
         let seconds = escaped | block.continuations();
         let stop = quotes | unusual;
         let length = stop.trailing_zeros().min(block.len);
