@@ -16,7 +16,7 @@ use crate::splice::{
 /// A packet that arrives from the source.
 ///
 /// With an unknown length, its payload is looked at first, if [`Pair::accepts`] it: see
-/// [`Splice::look`](super::state::Splice::look).
+/// [`Splice::look`](crate::splice::state::Splice::look).
 pub fn ingress_from_source(pair: &mut Pair, packet: &Packet) -> Verdict {
     let mut outcome = Outcome::default();
     from_source(pair, packet, &mut outcome);
