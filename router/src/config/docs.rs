@@ -41,6 +41,7 @@ fn range(kind: &Kind) -> (&str, String) {
         Kind::Methods => {
             ("list of methods", METHODS.map(|method| format!("`{}`", method.as_str())).join(", "))
         }
+        Kind::Origins => ("list of origins", "`https://app.example`, `*`".into()),
         Kind::BasePaths => ("list of paths", "each begins with `/`, up to 4 segments".into()),
         Kind::Beginnings => ("list of text", "1 to 256 bytes each".into()),
         Kind::Pattern => ("path", "begins with `/`, not with `/endpoints/`".into()),

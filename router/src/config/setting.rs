@@ -77,6 +77,8 @@ pub enum Kind {
     Pattern,
     /// A list of methods.
     Methods,
+    /// A list of web origins.
+    Origins,
     /// A list of paths of URLs, to stand in front of others.
     BasePaths,
     /// A name: up to 63 letters, digits and inner hyphens; must be given, and once only.

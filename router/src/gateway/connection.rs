@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::Config,
     engine::Conn,
-    http::{self, ErrorForm, Failure, Reply},
+    http::{self, Cors, ErrorForm, Failure, Reply},
     log,
     net::with_read_buffer,
 };
@@ -66,8 +66,10 @@ async fn reject(
         log::access(&log::Access::refused(peer, failure.status, failure.reason));
     }
     let mut out = Vec::with_capacity(512);
-    let (form, head_only) = refused_form(worker.fleet().config(), &client.input);
-    let reply = Reply { head_only, ..Reply::default() };
+    let fleet = worker.fleet();
+    let (form, head_only) = refused_form(fleet.config(), &client.input);
+    let cors = Cors::for_origin(&fleet.config().cors.origins, refused_origin(&client.input));
+    let reply = Reply { head_only, cors, ..Reply::default() };
     http::reply::failure(&mut out, form, failure, &reply);
     match tokio::time::timeout(LINGER, client.stream.write_all(&out)).await {
         Ok(Ok(())) => Next::Close,
@@ -83,6 +85,17 @@ fn refused_form(config: &Config, input: &[u8]) -> (ErrorForm, bool) {
     let path = words.next().and_then(|t| t.split(|&b| b == b'?').next()).unwrap_or_default();
     let path = std::str::from_utf8(path).unwrap_or_default();
     (admit::error_form(config, path), method == b"HEAD")
+}
+
+/// The origin that what begins with these bytes may have sent: a page should learn that its request was
+/// too large.
+fn refused_origin(input: &[u8]) -> Option<&[u8]> {
+    let mut lines = input.split(|&b| b == b'\n').take_while(|line| !matches!(*line, b"" | b"\r"));
+    let name = b"origin:";
+    lines.find_map(|line| {
+        let (start, value) = line.split_at_checked(name.len())?;
+        start.eq_ignore_ascii_case(name).then_some(value.trim_ascii())
+    })
 }
 
 /// Closes so that the client can read the answer: closing with unread bytes in the socket would

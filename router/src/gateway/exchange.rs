@@ -13,7 +13,7 @@ use super::{
     record::Record,
     scope::Scope,
 };
-use crate::{engine::Conn, metrics::Outcome};
+use crate::{engine::Conn, http::Cors, metrics::Outcome};
 
 /// Serves a request that has been read.
 pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: Request) -> Next {
@@ -23,7 +23,8 @@ pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: 
     let (target, error_form) = admit::target(fleet.config(), &request);
     let mut record = Record::new(worker, &request, fleet.config().access_log);
     record.api = target.api;
-    let mut scope = Scope { worker, fleet: &fleet, client, record, error_form, body_read };
+    let cors = Cors::of(&fleet.config().cors.origins, request.fields());
+    let mut scope = Scope { worker, fleet: &fleet, client, record, error_form, cors, body_read };
     let next = match phases(&mut scope, &mut request).await {
         Ok(next) => next,
         Err(Stop::Reply(failure)) => answer::failure(&mut scope, &head, failure.into()).await,
@@ -52,6 +53,7 @@ async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, St
             Ok(answer::json(scope, &head, &list).await)
         }
         Decision::Health => answer::health(scope, &head).await.map_err(Stop::Reply),
+        Decision::Preflight => answer::preflight(scope, request).await.map_err(Stop::Reply),
         Decision::Options => Ok(answer::json(scope, &head, b"{}").await),
     }
 }

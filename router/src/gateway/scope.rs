@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use super::{context::WorkerContext, record::Record};
-use crate::{config::Config, engine::Conn, fleet::Fleet, http::ErrorForm};
+use crate::{
+    config::Config,
+    engine::Conn,
+    fleet::Fleet,
+    http::{Cors, ErrorForm},
+};
 
 /// One exchange's surroundings.
 pub(super) struct Scope<'a> {
@@ -14,6 +19,8 @@ pub(super) struct Scope<'a> {
     pub(super) record: Record<'a>,
     /// The form of errors that the client expects.
     pub(super) error_form: ErrorForm,
+    /// Which web pages may read the answer.
+    pub(super) cors: Cors<'a>,
     /// Whether the whole body of the request has been read.
     pub(super) body_read: bool,
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure logic on bytes, no I/O. Bodies are never touched here: [`router_ebpf::framing`] follows them.
 
+pub mod cors;
 pub mod forwarded;
 pub mod head;
 pub mod ids;
@@ -10,6 +11,7 @@ pub mod properties;
 pub mod reply;
 pub mod rewrite;
 
+pub use cors::Cors;
 pub use head::{
     Limits, Method, Reject, RequestHead, ResponseError, ResponseHead, Version, parse_request,
     parse_request_from, parse_response,

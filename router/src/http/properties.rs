@@ -1,7 +1,9 @@
 //! What must hold for every input, whoever made it up: for property tests and fuzzing.
 
 use super::{
-    Framing, Limits, Method, RequestHead, Version, forwarded,
+    Framing, Limits, Method, RequestHead, Version,
+    cors::Cors,
+    forwarded,
     ids::{Ids, RequestId, TraceParent},
     parse_request, parse_request_from, parse_response,
     rewrite::{self, Downstream, Origin, Upstream},
@@ -97,8 +99,12 @@ pub fn response(buf: &[u8]) {
         {
             let chunked = head.framing == Framing::chunked();
             let dechunk = chunked && version == Version::Http10;
+            let cors = match keep_alive {
+                true => Cors::On { allowed: Some("https://app.example"), varies: true },
+                false => Cors::Off,
+            };
             let extra = [("x-atalho-instance", &b"10.0.0.1:8000"[..])];
-            let down = Downstream { version, keep_alive, dechunk, extra: &extra };
+            let down = Downstream { version, keep_alive, dechunk, extra: &extra, cors };
             let mut out = Vec::new();
             rewrite::response(&mut out, buf, &head, &down);
             let again = parse_response(&out, method, &ROOMY).expect("accepted").expect("complete");
@@ -114,6 +120,11 @@ pub fn response(buf: &[u8]) {
             let instances =
                 again.headers(&out).filter(|(n, _)| n.eq_ignore_ascii_case(b"x-atalho-instance"));
             assert_eq!(instances.count(), 1);
+            if keep_alive && !again.is_interim() {
+                let origin = again.headers(&out).only("access-control-allow-origin");
+                assert_eq!(origin, Some(&b"https://app.example"[..]));
+                assert_eq!(again.header(&out, "access-control-allow-credentials"), None);
+            }
             for gone in ["upgrade", "keep-alive", "proxy-authenticate"] {
                 assert_eq!(again.header(&out, gone), None, "{gone}");
             }

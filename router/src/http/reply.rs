@@ -3,6 +3,7 @@
 use std::{borrow::Cow, io::Write, time::SystemTime};
 
 use super::{
+    cors::Cors,
     head::{Reject, Version},
     rewrite,
 };
@@ -50,6 +51,8 @@ pub struct Reply<'a> {
     pub keep_alive: bool,
     /// Fields to add.
     pub fields: &'a [(&'a str, &'a [u8])],
+    /// Who may read it.
+    pub cors: Cors<'a>,
 }
 
 /// Writes an error response.
@@ -86,6 +89,12 @@ pub fn json(out: &mut Vec<u8>, status: u16, body: &[u8], reply: &Reply<'_>) {
     finish(out, body, reply);
 }
 
+/// Writes a response without content (204).
+pub fn no_content(out: &mut Vec<u8>, reply: &Reply<'_>) {
+    start(out, 204, reply);
+    out.extend_from_slice(b"\r\n");
+}
+
 fn start(out: &mut Vec<u8>, status: u16, reply: &Reply<'_>) {
     let _ = write!(out, "HTTP/1.1 {status} {}\r\nDate: ", phrase(status));
     let _ = write!(out, "{}\r\n", date());
@@ -93,6 +102,7 @@ fn start(out: &mut Vec<u8>, status: u16, reply: &Reply<'_>) {
     for (name, value) in reply.fields {
         rewrite::field(out, name.as_bytes(), value);
     }
+    reply.cors.each(|name, value| rewrite::field(out, name.as_bytes(), value));
 }
 
 fn finish(out: &mut Vec<u8>, body: &[u8], reply: &Reply<'_>) {

@@ -3,8 +3,12 @@ use crate::http::{Framing, Limits, Method, parse_response};
 
 const FORMS: [ErrorForm; 3] = [ErrorForm::OpenAi, ErrorForm::Anthropic, ErrorForm::SageMaker];
 
-const OPEN: Reply<'static> =
-    Reply { head_only: false, keep_alive: true, fields: &[("x-request-id", b"req-1")] };
+const OPEN: Reply<'static> = Reply {
+    head_only: false,
+    keep_alive: true,
+    fields: &[("x-request-id", b"req-1")],
+    cors: Cors::Off,
+};
 
 fn sample(status: u16) -> Failure {
     Failure {

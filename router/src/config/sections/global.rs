@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use super::{
-    EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Prefix, Proxies, Scrape, Timeouts,
-    endpoint, engine, guard, health, limits, log, path, pool, prefix, proxies, scrape, timeouts,
+    CorsConfig, EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Prefix, Proxies, Scrape,
+    Timeouts, cors, endpoint, engine, guard, health, limits, log, path, pool, prefix, proxies,
+    scrape, timeouts,
 };
 use crate::{
     api::{BasePath, Paths},
@@ -123,6 +124,8 @@ pub struct Config {
     pub proxies: Proxies,
     /// What is left out of account of a prompt.
     pub prefix: Prefix,
+    /// Which web pages may read answers.
+    pub cors: CorsConfig,
     /// Paths that speak an API.
     pub paths: Paths,
     /// Named services, the default one first.
@@ -192,6 +195,7 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         guard: root.table("guard", guard::read),
         proxies: root.table("proxies", proxies::read),
         prefix: root.table("prefix", prefix::read),
+        cors: root.table("cors", cors::read),
         paths: Paths::new(root.list("path", path::read)),
         endpoints: root.list("endpoint", endpoint::read),
     };

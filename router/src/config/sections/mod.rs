@@ -1,6 +1,7 @@
 //! The sections of a configuration file. Each has a file with its table of settings, what it holds
 //! once it has been read, and how it is read.
 
+mod cors;
 mod endpoint;
 mod engine;
 mod global;
@@ -16,6 +17,7 @@ mod scrape;
 mod timeouts;
 
 pub use self::{
+    cors::CorsConfig,
     endpoint::{EndpointConfig, InstanceConfig, VariantConfig},
     engine::{Engine, EngineMode, XdpMode},
     global::{Config, NewTrace},
@@ -45,6 +47,7 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     log::SETTINGS,
     guard::SETTINGS,
     proxies::SETTINGS,
+    cors::SETTINGS,
     path::SETTINGS,
     prefix::SETTINGS,
     endpoint::SETTINGS,

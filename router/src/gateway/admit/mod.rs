@@ -6,7 +6,7 @@
 
 mod paths;
 
-pub(super) use self::paths::Asked;
+pub(super) use self::paths::{Asked, method_names as methods};
 use super::{failure::Refusal, read::Request};
 use crate::{
     api::Target,
@@ -33,11 +33,21 @@ pub(super) fn admit<'r>(config: &Config, request: &'r Request) -> Result<Admitte
         true => Asked::Options,
         false => paths::asked(config, request.head.method, request.path())?,
     };
+    let asked = if is_preflight(config, request) { Asked::Preflight } else { asked };
     let tenant = match request.header(tenant::HEADER) {
         Some(value) => Some(tenant::validate(value)?),
         None => None,
     };
     Ok(Admitted { asked, tenant })
+}
+
+/// Whether a browser asks what a web page may send, and the gateway is to answer it (Fetch standard,
+/// CORS-preflight request).
+fn is_preflight(config: &Config, request: &Request) -> bool {
+    !config.cors.origins.is_empty()
+        && request.head.method == Method::Options
+        && request.header("origin").is_some()
+        && request.header("access-control-request-method").is_some()
 }
 
 /// What the request's path asks for, whether or not that may pass, and the form of errors about it.
@@ -58,7 +68,7 @@ pub(crate) fn reachable<'p>(
 ) -> Result<Option<Target<'p>>, Failure> {
     match paths::asked(config, method, path) {
         Ok(Asked::Instances(target)) => Ok(Some(target)),
-        Ok(Asked::Health | Asked::Options) => Ok(None),
+        Ok(Asked::Health | Asked::Options | Asked::Preflight) => Ok(None),
         Err(refusal) => Err(refusal.failure),
     }
 }

@@ -27,6 +27,8 @@ pub(in crate::gateway) enum Asked<'r> {
     Instances(Target<'r>),
     /// The gateway: whether it can serve.
     Health,
+    /// The gateway: what a web page may send.
+    Preflight,
     /// The gateway: what it takes (`OPTIONS *`).
     Options,
 }
@@ -50,21 +52,14 @@ pub(in crate::gateway) fn asked<'r>(
     if takes_health(method, path) {
         return Ok(Asked::Health);
     }
-    let methods = || {
-        let all = [Get, Head, Post, Put, Patch, Delete].into_iter();
-        all.filter(|method| {
-            let target = config.paths.target(*method, path);
-            is_reachable(config, &target) || takes_health(*method, path)
-        })
-    };
-    match methods().next() {
+    match methods(config, path).next() {
         // Preflights above all: the instance knows which origins it allows.
         Some(other) if method == Options && !takes_health(other, path) => {
             let target = config.paths.target(other, path);
             Ok(Asked::Instances(Target { api: Api::Other, ..target }))
         }
         Some(_) if method == Options => Ok(Asked::Options),
-        Some(_) => Err(wrong_method(methods())),
+        Some(_) => Err(wrong_method(config, path)),
         None => Err(unreachable(config, &target, path).into()),
     }
 }
@@ -103,10 +98,26 @@ fn is_sagemaker(path: &str) -> bool {
     segments.next() == Some("endpoints") && !segments.any(|part| part == "openai")
 }
 
-fn wrong_method(methods: impl Iterator<Item = Method>) -> Refusal {
-    let mut names: Vec<_> = methods.map(Method::as_str).collect();
-    names.push(Options.as_str());
-    let names = names.join(", ");
+/// The methods by which a path can be reached, besides OPTIONS.
+fn methods(config: &Config, path: &str) -> impl Iterator<Item = Method> {
+    let all = [Get, Head, Post, Put, Patch, Delete].into_iter();
+    all.filter(move |method| {
+        let target = config.paths.target(*method, path);
+        is_reachable(config, &target) || takes_health(*method, path)
+    })
+}
+
+/// The methods by which a path can be reached, as a list; empty if it cannot.
+pub(in crate::gateway) fn method_names(config: &Config, path: &str) -> String {
+    let mut names: Vec<_> = methods(config, path).map(Method::as_str).collect();
+    if !names.is_empty() {
+        names.push(Options.as_str());
+    }
+    names.join(", ")
+}
+
+fn wrong_method(config: &Config, path: &str) -> Refusal {
+    let names = method_names(config, path);
     let failure = Failure {
         status: 405,
         reason: "method_not_allowed",

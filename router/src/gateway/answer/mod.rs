@@ -9,7 +9,7 @@ use std::time::Instant;
 pub(super) use self::{
     models::models,
     next::Next,
-    own::{failure, health, json},
+    own::{failure, health, json, preflight},
 };
 use super::{
     failure::{Broken, after_response},
@@ -56,7 +56,13 @@ pub(super) async fn relay(
         count += 1;
     }
     let mut out = Vec::with_capacity(head.len() + 256);
-    let down = Downstream { version: request.version, keep_alive, dechunk, extra: &extra[..count] };
+    let down = Downstream {
+        version: request.version,
+        keep_alive,
+        dechunk,
+        extra: &extra[..count],
+        cors: scope.cors,
+    };
     http::rewrite::response(&mut out, &head, &response, &down);
     drop(head);
     let mut copier = Copier::new(response.framing, dechunk);

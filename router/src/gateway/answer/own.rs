@@ -1,9 +1,11 @@
 //! Answers that the gateway makes itself.
 
 use super::next::Next;
-use crate::admin;
-use crate::gateway::{failure::Refusal, scope::Scope};
-use crate::http::{self, Failure, Method, Reply, RequestHead, Version, ids::REQUEST_ID};
+use crate::gateway::{admit, failure::Refusal, read::Request, scope::Scope};
+use crate::{
+    admin,
+    http::{self, Cors, Failure, Method, Reply, RequestHead, Version, cors, ids::REQUEST_ID},
+};
 
 /// Sends JSON.
 pub(in crate::gateway) async fn json(
@@ -15,7 +17,12 @@ pub(in crate::gateway) async fn json(
     let mut out = Vec::with_capacity(body.len() + 256);
     let id = scope.record.identity.ids.request;
     let fields = [(REQUEST_ID, id.as_bytes())];
-    let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields: &fields };
+    let reply = Reply {
+        head_only: head.method == Method::Head,
+        keep_alive,
+        fields: &fields,
+        cors: scope.cors,
+    };
     http::reply::json(&mut out, 200, body, &reply);
     scope.record.status = 200;
     send(scope, &out, keep_alive).await
@@ -34,7 +41,8 @@ pub(in crate::gateway) async fn failure(
     let (name, value) = field.as_ref().map_or(("", ""), |(name, value)| (name, value));
     let fields = [(REQUEST_ID, id.as_bytes()), (name, value.as_bytes())];
     let fields = &fields[..if field.is_some() { 2 } else { 1 }];
-    let reply = Reply { head_only: head.method == Method::Head, keep_alive, fields };
+    let reply =
+        Reply { head_only: head.method == Method::Head, keep_alive, fields, cors: scope.cors };
     http::reply::failure(&mut out, scope.error_form, &failure, &reply);
     scope.record.replied(&failure);
     send(scope, &out, keep_alive).await
@@ -57,6 +65,35 @@ pub(in crate::gateway) async fn health(
             retry_after: Some(5),
         }),
     }
+}
+
+/// Answers a browser that asks what a web page may send.
+///
+/// # Errors
+/// The answer, if pages of its origin may not.
+pub(in crate::gateway) async fn preflight(
+    scope: &mut Scope<'_>,
+    request: &Request,
+) -> Result<Next, Failure> {
+    if matches!(scope.cors, Cors::On { allowed: None, .. }) {
+        return Err(Failure {
+            status: 403,
+            reason: "cors_origin",
+            message: "Web pages of this origin may not call this gateway (`cors.origins`).".into(),
+            retry_after: None,
+        });
+    }
+    let methods = admit::methods(scope.config(), request.path());
+    let asked = request.fields().only("access-control-request-headers");
+    let id = scope.record.identity.ids.request;
+    let mut fields = cors::preflight(&methods, asked);
+    fields.push((REQUEST_ID, id.as_bytes()));
+    let keep_alive = keeps_open(scope, &request.head);
+    let reply = Reply { keep_alive, fields: &fields, cors: scope.cors, head_only: false };
+    let mut out = Vec::with_capacity(512);
+    http::reply::no_content(&mut out, &reply);
+    scope.record.status = 204;
+    Ok(send(scope, &out, keep_alive).await)
 }
 
 /// Whether the connection can carry another request after an answer of the gateway's own: not when

@@ -26,6 +26,8 @@ use crate::{
 pub(super) enum Decision<'f> {
     /// The gateway, about itself.
     Options,
+    /// The gateway, about which web pages may send what.
+    Preflight,
     /// The gateway, about whether it can serve.
     Health,
     /// The gateway, from what this endpoint's instances say.
@@ -43,6 +45,7 @@ pub(super) async fn decide<'f>(
     let Admitted { asked, tenant } = admitted;
     let target = match asked {
         Asked::Options => return Ok(Decision::Options),
+        Asked::Preflight => return Ok(Decision::Preflight),
         Asked::Health => return Ok(Decision::Health),
         Asked::Instances(target) => target,
     };

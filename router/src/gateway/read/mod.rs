@@ -11,7 +11,7 @@ pub(super) use self::{identity::Identity, proxied::source};
 use super::context::WorkerContext;
 use crate::{
     engine::Conn,
-    http::{self, Failure, RequestHead},
+    http::{self, Failure, RequestHead, head::Fields},
     net::READ_BUFFER_BYTES,
     shared::Phase,
 };
@@ -38,6 +38,10 @@ impl Request {
 
     pub(super) fn query(&self) -> Option<&[u8]> {
         self.head.query(&self.raw)
+    }
+
+    pub(super) fn fields(&self) -> Fields<'_> {
+        self.head.headers(&self.raw)
     }
 
     pub(super) fn header(&self, name: &str) -> Option<&[u8]> {

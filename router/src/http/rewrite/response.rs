@@ -8,7 +8,10 @@ use super::{
     connection, field, framing,
     hop::{Named, is_hop_by_hop},
 };
-use crate::http::head::{ResponseHead, Version};
+use crate::http::{
+    cors::Cors,
+    head::{ResponseHead, Version},
+};
 
 /// How a response goes to the client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +25,8 @@ pub struct Downstream<'a> {
     pub dechunk: bool,
     /// Fields to add; they replace the instance's of the same names.
     pub extra: &'a [(&'a str, &'a [u8])],
+    /// Who may read it.
+    pub cors: Cors<'a>,
 }
 
 /// Writes the head of a response to the client.
@@ -34,11 +39,16 @@ pub fn response(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, down: &Downs
     out.extend_from_slice(head.reason_phrase(buf));
     out.extend_from_slice(b"\r\n");
     let named = Named::of(head.names_fields.then(|| head.headers(buf)));
+    let mut cors = down.cors;
     for (name, value) in head.headers(buf) {
+        if is_hop_by_hop(name) || named.contains(name) || cors.owns(name) {
+            continue;
+        }
+        cors.note_vary(name, value);
         let extra = || down.extra.iter().any(|(n, _)| name.eq_ignore_ascii_case(n.as_bytes()));
         // Without chunk framing there is no place for trailers.
         let trailer = || down.dechunk && name.eq_ignore_ascii_case(b"trailer");
-        if !is_hop_by_hop(name) && !named.contains(name) && !extra() && !trailer() {
+        if !extra() && !trailer() {
             field(out, name, value);
         }
     }
@@ -46,6 +56,7 @@ pub fn response(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, down: &Downs
         field(out, name.as_bytes(), value);
     }
     if !head.is_interim() {
+        cors.each(|name, value| field(out, name.as_bytes(), value));
         // RFC 9110 section 8.6: no Content-Length in a 204.
         let length = head.length.filter(|_| head.status != 204);
         framing(out, head.framing == Framing::chunked() && !down.dechunk, length);

@@ -2,7 +2,7 @@ use std::{net::IpAddr, sync::LazyLock};
 
 use super::*;
 use crate::http::{
-    Ids, Limits, Method,
+    Cors, Ids, Limits, Method,
     ids::{RequestId, TraceParent},
     parse_request, parse_response,
 };
@@ -39,8 +39,13 @@ fn down(input: &str, method: Method, down: &Downstream<'_>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-const OPEN: Downstream<'static> =
-    Downstream { version: Version::Http11, keep_alive: true, dechunk: false, extra: &[] };
+const OPEN: Downstream<'static> = Downstream {
+    version: Version::Http11,
+    keep_alive: true,
+    dechunk: false,
+    extra: &[],
+    cors: Cors::Off,
+};
 
 #[test]
 fn a_request_is_written_anew() {
@@ -264,7 +269,11 @@ fn the_connection_closes_where_it_must() {
     let chunked = "HTTP/1.1 200 OK\r\nTrailer: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     let closing = "HTTP/1.1 200 OK\r\n\r\n";
     let case = |input, version, keep_alive, dechunk| {
-        down(input, Method::Get, &Downstream { version, keep_alive, dechunk, extra: &[] })
+        down(
+            input,
+            Method::Get,
+            &Downstream { version, keep_alive, dechunk, extra: &[], cors: Cors::Off },
+        )
     };
     let (old, new) = (Version::Http10, Version::Http11);
     assert!(!case(sized, new, true, false).contains("Connection"));
@@ -287,4 +296,41 @@ fn responses_without_a_body() {
     assert_eq!(out, "HTTP/1.1 204 No Content\r\n\r\n");
     let out = down("HTTP/1.1 100\r\nContent-Length: 0\r\nX: y\r\n\r\n", Method::Get, &OPEN);
     assert_eq!(out, "HTTP/1.1 100 \r\nX: y\r\n\r\n");
+}
+
+#[test]
+fn the_gateway_alone_says_who_may_read_an_answer() {
+    let input = "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nACCESS-CONTROL-expose-headers: x\r\n\
+                 Vary: Accept\r\nContent-Length: 0\r\n\r\n";
+    let fields = |cors| {
+        let out = down(input, Method::Get, &Downstream { cors, ..OPEN });
+        let lines: Vec<_> =
+            out.lines().skip(1).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        lines
+    };
+    let instance = [
+        "Access-Control-Allow-Origin: *",
+        "ACCESS-CONTROL-expose-headers: x",
+        "Vary: Accept",
+        "Content-Length: 0",
+    ];
+    assert_eq!(fields(Cors::Off), instance);
+    let denied = Cors::On { allowed: None, varies: true };
+    assert_eq!(fields(denied), ["Vary: Accept", "Vary: Origin", "Content-Length: 0"]);
+    let allowed = Cors::On { allowed: Some("https://app.example"), varies: true };
+    assert_eq!(
+        fields(allowed),
+        [
+            "Vary: Accept",
+            "Access-Control-Allow-Origin: https://app.example",
+            "Access-Control-Expose-Headers: *",
+            "Vary: Origin",
+            "Content-Length: 0",
+        ]
+    );
+    for said in ["Origin", "Accept-Encoding, origin", "*"] {
+        let input = input.replace("Accept", said);
+        let out = down(&input, Method::Get, &Downstream { cors: allowed, ..OPEN });
+        assert_eq!(out.matches("Vary:").count(), 1, "{out}");
+    }
 }
