@@ -163,8 +163,10 @@ pub mod answer {
     pub const WINDOW: u32 = 3;
     /// One of the sockets has not sent anything yet.
     pub const UNKNOWN: u32 = 4;
-    /// No such connection, or its lock could not be had.
+    /// No such connection.
     pub const FAILED: u32 = 5;
+    /// A lock could not be had, and nothing was done: a hypervisor has taken away the processor that holds it.
+    pub const LOCKED: u32 = 6;
 }
 
 /// A request of the gateway's, as the data of a test run of the program for commands.

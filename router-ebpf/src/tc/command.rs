@@ -38,10 +38,10 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 with_both(command, source, receiver, false)
             }
             ask::STOP | ask::WIDEN | ask::RETRACT => {
-                let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::FAILED };
+                let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::LOCKED };
                 let Some(pair_lock) = Lock::take(&raw mut (*source).pair_lock) else {
                     drop(lock);
-                    return answer::FAILED;
+                    return answer::LOCKED;
                 };
                 if command.what == ask::WIDEN {
                     if (*source).role == role::SOURCE && (*source).generation == command.generation
@@ -63,7 +63,7 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 answer::DONE
             }
             ask::CLOSED | ask::LIMIT => {
-                let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::FAILED };
+                let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::LOCKED };
                 if command.what == ask::CLOSED {
                     (*source).flags |= flag::CLOSED;
                 } else if (*source).role == role::NONE {
@@ -94,15 +94,15 @@ unsafe fn with_both(
     let (first, second) = if ordered { (source, receiver) } else { (receiver, source) };
     // SAFETY: as the caller promises.
     unsafe {
-        let Some(one) = Lock::take(&raw mut (*first).lock) else { return answer::FAILED };
+        let Some(one) = Lock::take(&raw mut (*first).lock) else { return answer::LOCKED };
         let Some(two) = Lock::take(&raw mut (*second).lock) else {
             drop(one);
-            return answer::FAILED;
+            return answer::LOCKED;
         };
         let Some(pair) = Lock::take(&raw mut (*source).pair_lock) else {
             drop(two);
             drop(one);
-            return answer::FAILED;
+            return answer::LOCKED;
         };
         let answer =
             if joins { join(command, source, receiver) } else { part(command, source, receiver) };

@@ -386,6 +386,42 @@ fn the_counter_is_released_with_the_last_byte() {
     });
 }
 
+/// A hypervisor may take a processor away while a program on it holds a lock. Whatever user space wants
+/// meanwhile has to wait: here the beginning of a hand-over, and its end.
+#[test]
+fn a_lock_that_is_held_for_long_is_waited_for() {
+    const LONG: Duration = Duration::from_millis(100);
+    with_engine(|engine| async move {
+        let Pairs { mut a, mut client, mut b, mut instance } = Pairs::open(&engine).await;
+        let programs = engine.inner.programs.clone();
+        let index = b.splice.as_ref().unwrap().index();
+        let lock_for_long = || {
+            let programs = programs.clone();
+            programs.entry(index).pair_lock().store(1, SeqCst);
+            std::thread::spawn(move || {
+                std::thread::sleep(LONG);
+                programs.entry(index).pair_lock().store(0, SeqCst);
+            })
+        };
+        let mut framing = Framing::length(10);
+        let first = lock_for_long();
+        let handover = engine.hand_over(Handover::new(&mut b, &mut a, &mut framing, IDLE));
+        let far = async {
+            instance.write_all(b"0123456789").await.unwrap();
+            let mut got = [0; 10];
+            client.read_exact(&mut got).await.unwrap();
+            // On this thread, before the hand-over's end is seen.
+            (got, lock_for_long())
+        };
+        let (outcome, (got, second)) = tokio::join!(handover, far);
+        assert_eq!(outcome.end, HandoverEnd::Ended);
+        assert_eq!(&got, b"0123456789");
+        first.join().unwrap();
+        second.join().unwrap();
+        assert!(!b.splice.as_ref().unwrap().is_broken());
+    });
+}
+
 #[test]
 fn a_dropped_future_resets_both_and_leaves_the_counter() {
     with_engine(|engine| async move {

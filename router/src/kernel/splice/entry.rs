@@ -48,6 +48,13 @@ impl Entry {
         unsafe { &(*self.0.as_ptr()).ticket }
     }
 
+    /// What the programs hold while they do something to the pair, if this is its source.
+    #[cfg(test)]
+    pub(crate) fn pair_lock(&self) -> &AtomicU64 {
+        // SAFETY: the field lies in the mapping, is aligned, and is accessed atomically.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.0.as_ptr()).pair_lock) }
+    }
+
     /// Fills an element in for a connection that the programs are about to know.
     pub(super) fn prepare(
         &self,

@@ -28,7 +28,7 @@ use aya::{
 };
 use router_ebpf::{
     layout::InFlight,
-    splice::layout::{self, Command, Flow, ask, flag},
+    splice::layout::{self, Command, Flow, answer, ask, flag},
 };
 
 pub use self::{
@@ -61,6 +61,8 @@ const MAX_CLOSED_ENTRY_AGE: Duration = Duration::from_secs(125);
 /// The same once the peer has closed as well: what is left is to answer when it repeats its FIN, which
 /// it would do several times in this time.
 const CLOSED_ENTRY_CHECK_INTERVAL: Duration = Duration::from_secs(8);
+/// How long a processor that holds a lock may be away.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at the entries of closed connections.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -467,8 +469,22 @@ impl SpliceObject {
     }
 
     /// Lets the programs do something: one of [`answer`](layout::answer).
+    ///
+    /// # Errors
+    /// When the kernel does not run the program, or a lock is held for longer than [`LOCK_PATIENCE`].
     pub(crate) fn command(&self, command: &Command) -> io::Result<u32> {
-        sys::test_run(&self.command, command)
+        let mut since = None;
+        loop {
+            match sys::test_run(&self.command, command)? {
+                answer::LOCKED => {}
+                answer => return Ok(answer),
+            }
+            // A pair that cannot be parted costs both connections: the holder's processor comes back before long.
+            if since.get_or_insert_with(Instant::now).elapsed() > LOCK_PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::yield_now();
+        }
     }
 }
 
