@@ -34,6 +34,7 @@ pub(crate) fn test_tools(workspace: &Workspace) -> Result<TestTools> {
         ("curl", "curl"),
         ("ip", "iproute2"),
         ("bpftool", "bpftool"),
+        ("nft", "nftables"),
         ("tshark", "tshark"),
         ("python3", "python3"),
     ];

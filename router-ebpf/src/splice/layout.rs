@@ -73,6 +73,8 @@ pub mod stop {
 pub const LINK_FRESH: u64 = 1_000_000_000;
 /// After how long that is noted anew when a packet goes there anyway.
 pub const LINK_RENEW: u64 = LINK_FRESH / 2;
+/// Loopback's number, in every network namespace.
+pub const LOOPBACK: u32 = 1;
 /// Most interfaces that XDP forwards to.
 pub const XDP_INTERFACES: u32 = 256;
 

@@ -4,7 +4,7 @@
 //! half second: not from a socket's own, which may know of routes that others do not.
 
 use aya_ebpf::{bindings::__sk_buff, helpers::generated as raw};
-use router_ebpf::splice::layout::{ConnEntry, LINK_RENEW};
+use router_ebpf::splice::layout::{ConnEntry, LINK_RENEW, LOOPBACK};
 
 use super::{
     lock::Lock,
@@ -12,9 +12,6 @@ use super::{
     packet,
     work::Work,
 };
-
-/// Loopback's index, in every network namespace. It needs no addresses.
-const LOOPBACK: u32 = 1;
 
 /// Whether the way to a connection's peer was noted so lately that it is not to be noted anew.
 ///
@@ -70,6 +67,7 @@ pub(super) unsafe fn choose(work: *mut Work, entry: *mut ConnEntry, now: u64) {
     // entry's lock: they seldom change, and what goes astray then is lost like any packet.
     unsafe {
         let recent = is_recent(entry, now);
+        // Loopback needs no addresses.
         (*work).linked = u32::from(recent);
         (*work).notes = u32::from(!recent && ((*entry).oif != LOOPBACK || XDP.load() != 0));
         (*work).link = (*entry).link;

@@ -75,7 +75,7 @@ impl KernelEngine {
                 Self::Sockmap(Sockmap::new(object.clone(), watch, worker, settings)?)
             }
             Loaded::Splice(programs) => {
-                let settings = splice::Settings { half_closed_targets };
+                let settings = splice::Settings { half_closed_targets, tests: false };
                 Self::Splice(Splice::new(programs.clone(), watch, worker, settings)?)
             }
         })

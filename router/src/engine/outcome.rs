@@ -86,6 +86,8 @@ pub enum Decline {
     Interface,
     /// What was sent to the target past its socket did not arrive, not long ago.
     Stalled,
+    /// One of the peers is on this host, and a firewall drops what the programs' way of reaching it needs.
+    Firewall,
 }
 
 /// Every reason for which a kernel engine may fall back, by its name; some are of one engine only.
@@ -137,4 +139,5 @@ named! { Decline {
     Unknown => "unknown",
     Interface => "interface",
     Stalled => "stalled",
+    Firewall => "firewall",
 } }

@@ -85,6 +85,9 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
     let programs = SpliceObject::load(&options).map_err(refused)?;
     let took = selftest::splice(&programs).map_err(failed)?;
     tracing::debug!(?took, "the splice engine passed its self-test");
+    if programs.loses_local_resets() {
+        tracing::warn!("{LOCAL_FIREWALL}");
+    }
     metrics.engine("xdp").available(xdp(&programs));
     if let Err(error) = programs.end_self_tests() {
         tracing::warn!(%error, "loopback keeps the programs that the self-test needed");
@@ -100,6 +103,10 @@ fn splice(config: &Config, metrics: &Metrics) -> Tried {
     });
     Ok(Loaded::Splice(programs))
 }
+
+/// What a firewall does to peers on this host, for people.
+pub const LOCAL_FIREWALL: &str = "peers on this host are left to user space: a firewall rule such as `ct state \
+                                  invalid drop`, for packets that leave, keeps resets from them";
 
 /// Splices in drivers as well, where that is asked for and passes its self-test. An error is a name for
 /// metrics.

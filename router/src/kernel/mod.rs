@@ -4,11 +4,13 @@
 //! however it ends.
 
 mod btf;
+pub(crate) mod conntrack;
 mod events;
 pub mod guard;
 mod host;
 mod index_pool;
 mod load;
+mod netlink;
 mod object;
 pub mod sockmap;
 pub mod splice;

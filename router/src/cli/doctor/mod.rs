@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::{
     config::{self, Config},
-    engine::selftest,
+    engine::{selftest, startup},
     kernel::{
         sockmap::{self, SockmapObject},
         splice::{self, Attachment, Drivers, Skipped, SpliceObject},
@@ -113,6 +113,10 @@ fn splice(config: Option<&Config>, report: &mut Report) -> [Finding; 2] {
         let took = selftest::splice(&programs).map_err(|error| error.to_string())?;
         if let Some(config) = config {
             report.spliced = instances::spliced(config, &programs);
+        }
+        if programs.loses_local_resets() {
+            let said = startup::LOCAL_FIREWALL.to_owned();
+            report.interfaces.push(Finding { good: false, name: "lo".into(), said });
         }
         programs.end_self_tests().map_err(|error| error.to_string())?;
         Ok(match &*programs.attached() {

@@ -2,18 +2,22 @@
 
 use std::{
     cell::Cell,
+    io,
     net::{IpAddr, SocketAddr},
     os::fd::AsFd,
     rc::Rc,
     sync::Arc,
 };
 
-use router_ebpf::splice::layout::{Command, ask, flag};
+use router_ebpf::splice::layout::{Command, LOOPBACK, ask, flag};
 
 use super::UNSPLICED_WINDOW;
 use crate::{
     engine::outcome::Decline,
-    kernel::splice::{Info, SpliceObject},
+    kernel::{
+        conntrack::Conntrack,
+        splice::{Info, SpliceObject},
+    },
     net::Stream,
 };
 
@@ -39,6 +43,8 @@ pub(crate) struct Membership {
     broken: Rc<Cell<bool>>,
     /// Whether bytes were spliced, which moved its numbers for good.
     moved: Cell<bool>,
+    /// Whether connection tracking lets the connection's numbers be, if it has to.
+    untracked: Cell<bool>,
     /// Whether the socket announces no more than [`UNSPLICED_WINDOW`].
     limited: Cell<bool>,
 }
@@ -72,6 +78,7 @@ impl Membership {
             info,
             broken: Rc::new(Cell::new(false)),
             moved: Cell::new(false),
+            untracked: Cell::new(false),
             limited: Cell::new(limited),
         }))
     }
@@ -88,6 +95,21 @@ impl Membership {
     /// The interface that its packets leave by.
     pub(crate) fn interface(&self) -> u32 {
         self.programs.entry(self.index).interface()
+    }
+
+    /// Whether the peer is on this host.
+    pub(super) fn is_local(&self) -> bool {
+        self.interface() == LOOPBACK
+    }
+
+    /// Has connection tracking let the numbers of a connection to a local peer be: see
+    /// [`conntrack`](crate::kernel::conntrack).
+    pub(super) fn untrack(&self, stream: &Stream, conntrack: &Conntrack) -> io::Result<()> {
+        if !self.untracked.get() {
+            conntrack.ignore_numbers(stream.local_addr()?, stream.peer_addr()?)?;
+            self.untracked.set(true);
+        }
+        Ok(())
     }
 
     /// Whether the connection can only be reset.

@@ -41,7 +41,10 @@ use super::{
     tcp,
 };
 use crate::{
-    kernel::splice::{Entry, SWEEP_INTERVAL, Skipped, SpliceObject, acknowledge_now, widen},
+    kernel::{
+        conntrack::Conntrack,
+        splice::{Entry, SWEEP_INTERVAL, Skipped, SpliceObject, acknowledge_now, widen},
+    },
     net::{HangupWatch, Watched},
 };
 
@@ -64,6 +67,8 @@ const MAX_UNACKNOWLEDGED: u32 = 128 * 1024;
 pub struct Settings {
     /// Whether a receiver that has closed its sending side may still be sent to.
     pub half_closed_targets: bool,
+    /// Whether it is to find out what works: peers on this host are spliced although they might not hear of resets.
+    pub tests: bool,
 }
 
 /// One worker thread's access to the engine. Cheap to clone.
@@ -78,6 +83,8 @@ struct Inner {
     worker: u32,
     settings: Settings,
     events: Events,
+    /// `None` where the kernel has no connection tracking that can be told anything.
+    conntrack: Option<Conntrack>,
     /// Peers that were not reached past their sockets, and when.
     shunned: RefCell<HashMap<IpAddr, Instant>>,
     /// Sources of pairs that do not get anywhere.
@@ -122,6 +129,7 @@ impl Splice {
                 worker,
                 settings,
                 events,
+                conntrack: Conntrack::open().ok(),
                 shunned: RefCell::default(),
                 stuck: RefCell::default(),
             }),
@@ -292,6 +300,11 @@ impl Splice {
         source.has_passed(&from.stream)?;
         target.has_passed(&to.stream)?;
         source.fits(target).inspect_err(|_| source.limit(false))?;
+        for (conn, member) in [(from, source), (to, target)] {
+            if member.is_local() {
+                inner.reach_local(conn, member)?;
+            }
+        }
         if tcp::send_queue(&from.stream).map_err(|_| Decline::System)? != 0 {
             return Err(Decline::SendQueue);
         }
@@ -360,6 +373,17 @@ impl Splice {
 }
 
 impl Inner {
+    /// Sees to it that a firewall lets the packets of a local peer through.
+    fn reach_local(&self, conn: &Conn, member: &Membership) -> Result<(), Decline> {
+        if self.programs.loses_local_resets() && !self.settings.tests {
+            return Err(Decline::Firewall);
+        }
+        if let Some(conntrack) = &self.conntrack {
+            member.untrack(&conn.stream, conntrack).map_err(|_| Decline::Firewall)?;
+        }
+        Ok(())
+    }
+
     fn shuns(&self, peer: IpAddr) -> bool {
         let mut shunned = self.shunned.borrow_mut();
         // Seldom anybody: what is old goes meanwhile.

@@ -4,9 +4,12 @@ use std::io;
 
 use aya::{maps::MapInfo, programs::loaded_programs};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
+use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::netlink::{self, parts};
-use crate::kernel::sys;
+use crate::kernel::{
+    netlink::{self, parts},
+    sys,
+};
 
 /// `struct tcmsg`: family, interface, handle, parent, priority and protocol.
 const MESSAGE: usize = 20;
@@ -19,7 +22,7 @@ const TCA_BPF_ID: u16 = 11;
 
 /// Removes the hooks of processes that are gone from an interface. They do nothing any more.
 pub(super) fn remove_dead_hooks(interface: u32) -> io::Result<()> {
-    let socket = netlink::open()?;
+    let socket = netlink::open(NETLINK_ROUTE)?;
     for parent in PARENTS {
         let mut ask = [0; MESSAGE];
         ask[4..8].copy_from_slice(&interface.to_ne_bytes());

@@ -8,7 +8,7 @@ use std::{
 use netlink_packet_core::{NLM_F_DUMP, parse_string, parse_u32};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::netlink::{self, parts};
+use crate::kernel::netlink::{self, parts};
 
 /// `RTMGRP_LINK`: an interface was added, changed or removed.
 const LINKS: u32 = 1;
@@ -104,9 +104,15 @@ impl Interface {
 pub(super) fn all() -> io::Result<Vec<Interface>> {
     let message = [0; size_of::<libc::ifinfomsg>()];
     let mut found = Vec::new();
-    netlink::request(&netlink::open()?, libc::RTM_GETLINK, NLM_F_DUMP, &message, |link| {
-        found.extend(Interface::read(link));
-    })?;
+    netlink::request(
+        &netlink::open(NETLINK_ROUTE)?,
+        libc::RTM_GETLINK,
+        NLM_F_DUMP,
+        &message,
+        |link| {
+            found.extend(Interface::read(link));
+        },
+    )?;
     Ok(found)
 }
 

@@ -6,7 +6,6 @@ mod clsact;
 mod entry;
 mod interfaces;
 mod netdev;
-mod netlink;
 mod selection;
 mod socket;
 mod xdp;
@@ -17,7 +16,10 @@ use std::{
     net::SocketAddr,
     os::fd::{BorrowedFd, OwnedFd},
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -43,7 +45,7 @@ use self::{
 pub(crate) use self::{
     entry::Entry,
     interfaces::News,
-    socket::{Info, acknowledge_now, probe, widen},
+    socket::{Info, acknowledge_now, probe, reset_with_old_number, widen},
 };
 use super::{
     LoadError,
@@ -109,6 +111,8 @@ pub struct SpliceObject {
     used: IndexPool,
     /// Entries of closed connections, by when they are looked at again.
     closed: Mutex<Closed>,
+    /// A firewall keeps resets from peers on this host.
+    loses_local_resets: AtomicBool,
     /// The program in drivers, if it is wanted and the kernel takes it.
     xdp: Option<Result<Xdp, String>>,
     attachments: Attachments,
@@ -219,6 +223,7 @@ impl SpliceObject {
             counters: options.counters,
             used: IndexPool::new(options.connections),
             closed: Mutex::default(),
+            loses_local_resets: AtomicBool::new(false),
             xdp,
             attachments,
         }))
@@ -228,6 +233,16 @@ impl SpliceObject {
     /// and how many. All are zero at the start, and valid as long as this value lives.
     pub fn counters(&self) -> (NonNull<AtomicU32>, usize, u32) {
         (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
+    }
+
+    /// Whether peers on this host may not hear of a reset by a socket whose numbers have moved: a self-test has
+    /// found that a firewall drops it.
+    pub fn loses_local_resets(&self) -> bool {
+        self.loses_local_resets.load(Relaxed)
+    }
+
+    pub(crate) fn note_local_resets(&self, lost: bool) {
+        self.loses_local_resets.store(lost, Relaxed);
     }
 
     /// The interfaces that have the programs.

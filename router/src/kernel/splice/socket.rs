@@ -2,8 +2,12 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    net::TcpStream,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    time::Duration,
 };
+
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::net::TcpInfo;
 
@@ -13,13 +17,18 @@ const SACK: u8 = 2;
 const SCALES: u8 = 4;
 const ECN: u8 = 8;
 
-/// `TCP_REPAIR` and `TCP_REPAIR_WINDOW` of linux/tcp.h.
+/// `TCP_REPAIR`, `TCP_REPAIR_QUEUE`, `TCP_QUEUE_SEQ` and `TCP_REPAIR_WINDOW` of linux/tcp.h.
 const REPAIR: libc::c_int = 19;
+const REPAIR_QUEUE: libc::c_int = 20;
+const QUEUE_SEQ: libc::c_int = 21;
 const REPAIR_WINDOW: libc::c_int = 29;
 /// Values of `TCP_REPAIR`: the second ends it without a packet to the peer, the third with a probe of its window.
 const ON: libc::c_int = 1;
 const OFF: libc::c_int = -1;
 const OFF_WITH_PROBE: libc::c_int = 0;
+/// Values of `TCP_REPAIR_QUEUE`.
+const RECEIVE_QUEUE: libc::c_int = 1;
+const SEND_QUEUE: libc::c_int = 2;
 
 /// `struct tcp_repair_window`.
 #[repr(C)]
@@ -55,6 +64,36 @@ pub(crate) fn widen(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 /// When the system refuses: this takes `CAP_NET_ADMIN`.
 pub(crate) fn probe(socket: BorrowedFd<'_>) -> io::Result<()> {
     in_repair(socket, OFF_WITH_PROBE, || Ok(()))
+}
+
+/// Closes a connection by a reset with a number that lies `bytes` before the last one sent: as a socket would
+/// whose numbers are no longer those that the peer knows. The peer takes no notice.
+///
+/// # Errors
+/// When the system refuses: this takes `CAP_NET_ADMIN`.
+pub(crate) fn reset_with_old_number(socket: TcpStream, bytes: u32) -> io::Result<()> {
+    let (local, remote) = (socket.local_addr()?, socket.peer_addr()?);
+    let number = |socket: BorrowedFd<'_>, queue: libc::c_int| -> io::Result<u32> {
+        set(socket, libc::IPPROTO_TCP, REPAIR_QUEUE, &queue)?;
+        get(socket, libc::IPPROTO_TCP, QUEUE_SEQ)
+    };
+    let set_number = |socket: BorrowedFd<'_>, queue: libc::c_int, number: u32| {
+        set(socket, libc::IPPROTO_TCP, REPAIR_QUEUE, &queue)?;
+        set(socket, libc::IPPROTO_TCP, QUEUE_SEQ, &number)
+    };
+    set(socket.as_fd(), libc::IPPROTO_TCP, REPAIR, &ON)?;
+    let sent = number(socket.as_fd(), SEND_QUEUE)?;
+    let got = number(socket.as_fd(), RECEIVE_QUEUE)?;
+    // Without a word to the peer, and another in its place likewise.
+    drop(socket);
+    let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
+    set(socket.as_fd(), libc::IPPROTO_TCP, REPAIR, &ON)?;
+    socket.bind(&local.into())?;
+    set_number(socket.as_fd(), SEND_QUEUE, sent.wrapping_sub(bytes))?;
+    set_number(socket.as_fd(), RECEIVE_QUEUE, got)?;
+    socket.connect(&remote.into())?;
+    set(socket.as_fd(), libc::IPPROTO_TCP, REPAIR, &OFF)?;
+    socket.set_linger(Some(Duration::ZERO))
 }
 
 /// Does something with a socket in repair mode, which is ended by `off`.
