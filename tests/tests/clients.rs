@@ -20,8 +20,14 @@ struct Sim {
 
 impl Sim {
     fn start() -> Sim {
-        let mut child = Command::new(process::binary("ATALHO_SIM", "atalho-sim"))
-            .args(["--port", "0", "--exit-with-parent", "--time-scale", "0.1"])
+        let mut command = Command::new(process::binary("ATALHO_SIM", "atalho-sim"));
+        Sim::run(command.args(["--port", "0", "--exit-with-parent", "--time-scale", "0.1"]))
+    }
+
+    /// A program that says first where it listens.
+    fn run(command: &mut Command) -> Sim {
+        let mut child = command
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the simulated engine");
@@ -84,6 +90,17 @@ fn expect_success(output: &Output) {
 for_each_engine_on_loopback! {
     fn the_openai_client(engine) {
         run_script(engine, "openai_client.py");
+    }
+
+    fn realtime_clients(engine) {
+        let Some(python) = python() else { return };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/realtime_server.py");
+        let fleet: Vec<_> = (0..2).map(|_| Sim::run(Command::new(&python).arg(&script))).collect();
+        let backends: Vec<_> = fleet.iter().flat_map(|sim| ["--backend", &sim.url]).collect();
+        let gateway = Gateway::start_with_flags(engine, &backends);
+        run_script_with("realtime_client.py", &[&gateway.url()]);
+        eventually("nothing is in flight", || gateway.in_flight() == 0);
+        assert!(gateway.outcomes("ok") >= 9);
     }
 
     fn the_aws_sdk(engine) {

@@ -30,6 +30,7 @@ impl Row {
         assert_eq!(ours["listen"].as_array().map(Vec::len), Some(1));
         let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream)
+            .default_paths()
             .set("proxies.trusted", ours["proxies"]["trusted"].clone())
             .set("timeouts.pool_idle", "60s")
             .start();
@@ -99,6 +100,35 @@ fn clients_that_leave_cancel_the_work(engine: Engine, kind: Kind) {
     row.gateway.expect_idle();
 }
 
+fn websockets_open(engine: Engine, kind: Kind) {
+    let Some(row) = Row::start(engine, kind) else { return };
+    // The key and its answer are RFC 6455's example.
+    let mut arguments = vec!["--http1.1"];
+    for field in [
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ] {
+        arguments.extend(["--header", field]);
+    }
+    let mut curl = row.front.curl(&arguments, "/v1/realtime");
+    let mut instance = row.upstream.accept();
+    assert_eq!(instance.head().get("upgrade"), Some("websocket"));
+    instance.send(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+    );
+    for frame in [&b"\x81\x05hello"[..], b"\x82\x03\x00\xff\x00"] {
+        instance.send(frame);
+        curl.expect(frame);
+    }
+    drop(curl);
+    instance.end();
+    drop(instance);
+    row.gateway.expect_idle();
+}
+
 fn uploads_pass_while_they_come(engine: Engine, kind: Kind) {
     let Some(row) = Row::start(engine, kind) else { return };
     let body = payload::bytes(3, 3 << 20);
@@ -146,6 +176,14 @@ for_each_engine_on_loopback! {
 
     fn clients_that_leave_haproxy_cancel_the_work(engine) {
         clients_that_leave_cancel_the_work(engine, Kind::Haproxy);
+    }
+
+    fn websockets_open_through_nginx(engine) {
+        websockets_open(engine, Kind::Nginx);
+    }
+
+    fn websockets_open_through_haproxy(engine) {
+        websockets_open(engine, Kind::Haproxy);
     }
 
     fn uploads_pass_nginx_while_they_come(engine) {

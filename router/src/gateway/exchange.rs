@@ -13,7 +13,11 @@ use super::{
     record::Record,
     scope::Scope,
 };
-use crate::{engine::Conn, http::Cors, metrics::Outcome};
+use crate::{
+    engine::Conn,
+    http::{Cors, upgrade::asks_for_websocket},
+    metrics::Outcome,
+};
 
 /// Serves a request that has been read.
 pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: Request) -> Next {
@@ -24,6 +28,7 @@ pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: 
     let mut record = Record::new(worker, &request, fleet.config().access_log);
     record.api = target.api;
     let cors = Cors::of(&fleet.config().cors.origins, request.fields());
+    let handshake = asks_for_websocket(&head, request.raw());
     let mut scope = Scope { worker, fleet: &fleet, client, record, error_form, cors, body_read };
     let next = match phases(&mut scope, &mut request).await {
         Ok(next) => next,
@@ -35,7 +40,11 @@ pub(super) async fn run(worker: &WorkerContext, client: &mut Conn, mut request: 
         }
     };
     scope.record.finish();
-    next
+    match next {
+        // What was sent ahead of the answer was for a WebSocket, and there is none: it is no request.
+        Next::KeepAlive if handshake && !scope.client.input.is_empty() => Next::Close,
+        next => next,
+    }
 }
 
 /// From admission to the end of the answer.
@@ -45,7 +54,10 @@ async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, St
     match decide::decide(scope, request, &admitted).await? {
         Decision::Forward(plan) => {
             let forwarded = forward::forward(scope, request, plan).await?;
-            Ok(answer::relay(scope, &head, forwarded).await)
+            Ok(match forwarded.response.status {
+                101 => answer::tunnel(scope, &head, forwarded).await,
+                _ => answer::relay(scope, &head, forwarded).await,
+            })
         }
         Decision::Models(endpoint) => {
             let credentials = request.header("authorization");

@@ -26,13 +26,13 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) failure: Failure,
-    /// A field that HTTP wants in such an answer.
-    pub(super) field: Option<(&'static str, Cow<'static, str>)>,
+    /// Fields that HTTP wants in such an answer.
+    pub(super) fields: Vec<(&'static str, Cow<'static, str>)>,
 }
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
-        Self { failure, field: None }
+        Self { failure, fields: Vec::new() }
     }
 }
 
@@ -251,6 +251,16 @@ pub(super) fn no_instance(none: NoInstance) -> Failure {
         ),
     };
     Failure { status: none.status(), reason: none.as_str(), message: message.into(), retry_after }
+}
+
+/// The answer to a web page that may not call the gateway.
+pub(super) fn origin_refused() -> Failure {
+    Failure {
+        status: 403,
+        reason: "cors_origin",
+        message: "Web pages of this origin may not call this gateway (`cors.origins`).".into(),
+        retry_after: None,
+    }
 }
 
 /// The answer to a body of unknown length that turned out too large.

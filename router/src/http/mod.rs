@@ -10,11 +10,12 @@ pub mod ids;
 pub mod properties;
 pub mod reply;
 pub mod rewrite;
+pub mod upgrade;
 
 pub use cors::Cors;
 pub use head::{
     Limits, Method, Reject, RequestHead, ResponseError, ResponseHead, Version, parse_request,
-    parse_request_from, parse_response,
+    parse_request_from, parse_response, parse_upgrade_response,
 };
 pub use ids::Ids;
 pub use reply::{ErrorForm, Failure, Reply};

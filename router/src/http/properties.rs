@@ -47,6 +47,7 @@ pub fn request(buf: &[u8]) {
             authority: "10.0.0.1:8000",
             target,
             origin: Origin { peer, trusted },
+            upgrade: false,
             ids: &ids,
         };
         let mut out = Vec::new();

@@ -165,6 +165,7 @@ fn phrase(status: u16) -> &'static str {
         411 => "Length Required",
         413 => "Content Too Large",
         417 => "Expectation Failed",
+        426 => "Upgrade Required",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",

@@ -44,8 +44,9 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         kind: Kind::Duration { min: ms(10), max: DAY, zero: None },
         default: Some(r#""5m""#),
         live: true,
-        about: "Longest pause within a response's body, once it has begun. There is no limit on a \
-                stream's total time.",
+        about: "Longest pause within a response's body, once it has begun, and longest time in which \
+                nothing moves in a WebSocket, either way. There is no limit on the total time of \
+                either.",
     },
     Setting {
         path: "timeouts.client_idle",

@@ -5,6 +5,7 @@
 //! meet them: the cheapest and most telling first.
 
 mod paths;
+mod websocket;
 
 pub(super) use self::paths::{Asked, method_names as methods};
 use super::{failure::Refusal, read::Request};
@@ -34,6 +35,9 @@ pub(super) fn admit<'r>(config: &Config, request: &'r Request) -> Result<Admitte
         false => paths::asked(config, request.head.method, request.path())?,
     };
     let asked = if is_preflight(config, request) { Asked::Preflight } else { asked };
+    if let Asked::Instances(target) = &asked {
+        websocket::check(config, request, target)?;
+    }
     let tenant = match request.header(tenant::HEADER) {
         Some(value) => Some(tenant::validate(value)?),
         None => None,

@@ -124,7 +124,7 @@ fn wrong_method(config: &Config, path: &str) -> Refusal {
         message: format!("This path takes other methods: {names}.").into(),
         retry_after: None,
     };
-    Refusal { failure, field: Some(("Allow", Cow::Owned(names))) }
+    Refusal { failure, fields: vec![("Allow", Cow::Owned(names))] }
 }
 
 /// Calls of SageMaker's runtime API that are not served.

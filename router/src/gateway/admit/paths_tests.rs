@@ -123,7 +123,7 @@ fn apis_are_reachable_by_their_methods_and_no_others() {
     }
     let refusal = asked(&config, Get, "/v1/chat/completions").expect_err("POST only");
     assert_eq!(refusal.failure.reason, "method_not_allowed");
-    assert_eq!(refusal.field, Some(("Allow", "POST, OPTIONS".into())));
+    assert_eq!(refusal.fields, [("Allow", "POST, OPTIONS".into())]);
     let options = asked(&config, Options, "/endpoints/e/invocations").expect("a preflight");
     let Asked::Instances(target) = options else { panic!("{options:?}") };
     assert_eq!(

@@ -3,6 +3,7 @@
 mod models;
 mod next;
 mod own;
+mod tunnel;
 
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ pub(super) use self::{
     models::models,
     next::Next,
     own::{failure, health, json, preflight},
+    tunnel::tunnel,
 };
 use super::{
     failure::{Broken, after_response},

@@ -1,7 +1,12 @@
 //! Answers that the gateway makes itself.
 
 use super::next::Next;
-use crate::gateway::{admit, failure::Refusal, read::Request, scope::Scope};
+use crate::gateway::{
+    admit,
+    failure::{Refusal, origin_refused},
+    read::Request,
+    scope::Scope,
+};
 use crate::{
     admin,
     http::{self, Cors, Failure, Method, Reply, RequestHead, Version, cors, ids::REQUEST_ID},
@@ -35,14 +40,13 @@ pub(in crate::gateway) async fn failure(
     refusal: Refusal,
 ) -> Next {
     let keep_alive = keeps_open(scope, head);
-    let Refusal { failure, field } = refusal;
+    let Refusal { failure, fields: own } = refusal;
     let mut out = Vec::with_capacity(512);
     let id = scope.record.identity.ids.request;
-    let (name, value) = field.as_ref().map_or(("", ""), |(name, value)| (name, value));
-    let fields = [(REQUEST_ID, id.as_bytes()), (name, value.as_bytes())];
-    let fields = &fields[..if field.is_some() { 2 } else { 1 }];
-    let reply =
-        Reply { head_only: head.method == Method::Head, keep_alive, fields, cors: scope.cors };
+    let mut fields = vec![(REQUEST_ID, id.as_bytes())];
+    fields.extend(own.iter().map(|(name, value)| (*name, value.as_bytes())));
+    let head_only = head.method == Method::Head;
+    let reply = Reply { head_only, keep_alive, fields: &fields, cors: scope.cors };
     http::reply::failure(&mut out, scope.error_form, &failure, &reply);
     scope.record.replied(&failure);
     send(scope, &out, keep_alive).await
@@ -76,12 +80,7 @@ pub(in crate::gateway) async fn preflight(
     request: &Request,
 ) -> Result<Next, Failure> {
     if matches!(scope.cors, Cors::On { allowed: None, .. }) {
-        return Err(Failure {
-            status: 403,
-            reason: "cors_origin",
-            message: "Web pages of this origin may not call this gateway (`cors.origins`).".into(),
-            retry_after: None,
-        });
+        return Err(origin_refused());
     }
     let methods = admit::methods(scope.config(), request.path());
     let asked = request.fields().only("access-control-request-headers");

@@ -14,6 +14,7 @@ use crate::gateway::{
     scope::Scope,
 };
 use crate::{
+    api::Api,
     engine::{Conn, Copier, Expect, Policy},
     fleet::{Blame, Instance},
     http::{self, Failure, Method, ResponseHead, Version, rewrite},
@@ -54,6 +55,7 @@ pub(super) async fn attempt<'f>(
         let sending = Sending::new(copier);
         let mut relay =
             Relay::new(scope.worker, config, &instance, upstream, sending, plan.body.len());
+        relay.upgrade = plan.api == Api::Realtime;
         match final_head(&mut relay, scope.client, &instance, request, &config.head_limits()).await
         {
             Ok((response, head)) => {
@@ -156,7 +158,8 @@ fn request_head(request: &Request, plan: &Plan<'_>, authority: &str) -> Bytes {
     let mut out = Vec::with_capacity(request.raw().len() + 256);
     let target = plan.target.as_deref();
     let Identity { origin, ids, .. } = &request.identity;
-    let upstream = rewrite::Upstream { authority, target, origin: *origin, ids };
+    let upgrade = plan.api == Api::Realtime;
+    let upstream = rewrite::Upstream { authority, target, origin: *origin, upgrade, ids };
     rewrite::request(&mut out, request.raw(), &request.head, &upstream);
     out.into()
 }
@@ -164,6 +167,12 @@ fn request_head(request: &Request, plan: &Plan<'_>, authority: &str) -> Bytes {
 /// Tells the kernel's programs of both connections, where a hand-over is to be expected.
 fn expect_hand_over(scope: &mut Scope<'_>, plan: &Plan<'_>, upstream: &mut Conn) {
     let Some(engine) = &scope.worker.engine else { return };
+    // WebSockets are relayed in user space.
+    if plan.api == Api::Realtime {
+        engine.forget(scope.client);
+        engine.forget(upstream);
+        return;
+    }
     let answers = plan.variant.answers.of(plan.api as usize);
     match Policy::expect(scope.config(), plan.framing, answers) {
         Expect::HandOver => {

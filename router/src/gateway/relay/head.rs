@@ -14,7 +14,9 @@ use super::{Relay, Sent, client_watch::PIPELINE_LIMIT};
 use crate::engine::Conn;
 use crate::fleet::Instance;
 use crate::gateway::failure::Broken;
-use crate::http::{Limits, Method, ResponseError, ResponseHead, parse_response};
+use crate::http::{
+    Limits, Method, ResponseError, ResponseHead, parse_response, parse_upgrade_response,
+};
 
 enum HeadStep {
     Head(ResponseHead),
@@ -68,7 +70,11 @@ impl Relay<'_> {
                 return Poll::Ready(Err(Broken::ClientGone));
             }
             if !self.upstream.input.is_empty() {
-                match parse_response(&self.upstream.input, method, limits) {
+                let parsed = match self.upgrade {
+                    true => parse_upgrade_response(&self.upstream.input, limits),
+                    false => parse_response(&self.upstream.input, method, limits),
+                };
+                match parsed {
                     Ok(Some(head)) => return Poll::Ready(Ok(HeadStep::Head(head))),
                     Ok(None) => {}
                     Err(ResponseError { message, .. }) => {

@@ -9,6 +9,7 @@ mod hand_over;
 mod head;
 mod idle_timer;
 mod instance_watch;
+mod tunnel;
 
 use std::{
     io,
@@ -16,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(super) use self::tunnel::Tunnel;
 use self::{client_watch::ClientWatch, idle_timer::IdleTimer, instance_watch::InstanceWatch};
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
@@ -68,6 +70,8 @@ pub(super) struct Relay<'a> {
     pub(super) kernel_response_bytes: u64,
     /// Whether a byte of the response's body has come.
     pub(super) answering: bool,
+    /// Whether the request asks for a WebSocket, which the response may make of the connection.
+    pub(super) upgrade: bool,
     /// Whether the response was to be handed over, whatever became of that.
     pub(super) response_due: bool,
     /// Stream bytes of the instance's connection before this exchange: read, and written.
@@ -108,6 +112,7 @@ impl<'a> Relay<'a> {
             kernel_request_bytes: 0,
             kernel_response_bytes: 0,
             answering: false,
+            upgrade: false,
             response_due: false,
             before,
             keeper: None,

@@ -16,7 +16,7 @@ mod target;
 pub use fields::Fields;
 pub(crate) use fields::list_tokens;
 pub use request::{RequestHead, parse_request, parse_request_from};
-pub use response::{ResponseError, ResponseHead, parse_response};
+pub use response::{ResponseError, ResponseHead, parse_response, parse_upgrade_response};
 pub(crate) use target::is_authority;
 
 use std::borrow::Cow;

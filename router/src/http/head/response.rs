@@ -9,6 +9,7 @@ use super::{
     framing::{Announced, Gathered},
     lines::end_of_head,
 };
+use crate::http::upgrade::names_websocket;
 
 /// Why an instance's response cannot be passed on. The connection to it is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +32,7 @@ impl ResponseError {
 pub struct ResponseHead {
     /// Bytes from the start of the buffer to the first byte of the body.
     pub len: usize,
-    /// The status code, 100 to 999, never 101.
+    /// The status code, 100 to 999; 101 only of [`parse_upgrade_response`].
     pub status: u16,
     /// The instance's version.
     pub version: Version,
@@ -48,9 +49,10 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Whether this is a 1xx, behind which the final response follows on the same connection.
+    /// Whether this is a 1xx behind which the final response follows on the same connection. Behind 101
+    /// there is no HTTP any more.
     pub fn is_interim(&self) -> bool {
-        self.status < 200
+        self.status < 200 && self.status != 101
     }
 
     /// The reason phrase; may be empty.
@@ -80,6 +82,43 @@ const NO_RESPONSE: ResponseError =
 /// The response is malformed, ambiguous (as strictly as a request: the client must agree with the
 /// gateway on where it ends), larger than `limits`, or switches protocols, which was never asked for.
 pub fn parse_response(
+    buf: &[u8],
+    request_method: Method,
+    limits: &Limits,
+) -> Result<Option<ResponseHead>, ResponseError> {
+    let head = read(buf, request_method, limits)?;
+    match head {
+        Some(ResponseHead { status: 101, .. }) => Err(ResponseError::new(
+            "upgrade",
+            "the instance switched protocols, which was not asked for",
+        )),
+        head => Ok(head),
+    }
+}
+
+/// As [`parse_response`], for the answer to a request for a WebSocket.
+///
+/// # Errors
+/// As [`parse_response`]; also if the response switches to another protocol.
+pub fn parse_upgrade_response(
+    buf: &[u8],
+    limits: &Limits,
+) -> Result<Option<ResponseHead>, ResponseError> {
+    let head = read(buf, Method::Get, limits)?;
+    let other = |head: &ResponseHead| {
+        head.status == 101
+            && !(head.version == Version::Http11 && names_websocket(head.headers(buf)))
+    };
+    match head {
+        Some(head) if other(&head) => Err(ResponseError::new(
+            "upgrade",
+            "the instance switched protocols, but not to WebSocket",
+        )),
+        head => Ok(head),
+    }
+}
+
+fn read(
     buf: &[u8],
     request_method: Method,
     limits: &Limits,
@@ -133,12 +172,6 @@ fn parse(
     let (Some(minor), Some(status)) = (minor, code) else { return Err(NO_RESPONSE) };
     if !(100..=999).contains(&status) {
         return Err(ResponseError::new("status", "the instance's status code is below 100"));
-    }
-    if status == 101 {
-        return Err(ResponseError::new(
-            "upgrade",
-            "the instance switched protocols, which was not asked for",
-        ));
     }
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     let line = memchr::memchr(b'\r', head).unwrap_or(head.len());

@@ -182,3 +182,25 @@ fn any_head() -> impl Strategy<Value = Vec<u8>> {
         head
     })
 }
+
+#[test]
+fn a_connection_becomes_a_websocket_where_that_was_asked_for() {
+    let switch =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let parse = |text: &str| parse_upgrade_response(text.as_bytes(), &Limits::default());
+    let head = parse(switch).expect("it may").expect("complete");
+    assert!(head.status == 101 && !head.is_interim() && head.framing.is_done());
+    assert_eq!(parse(&switch[..switch.len() - 2]), Ok(None));
+    for other in [
+        switch.replace("websocket", "h2c"),
+        switch.replace("Connection: Upgrade\r\n", ""),
+        switch.replace("Upgrade: websocket\r\n", ""),
+        switch.replace("HTTP/1.1", "HTTP/1.0"),
+    ] {
+        assert_eq!(parse(&other).map_err(|error| error.reason), Err("upgrade"), "{other}");
+    }
+    // Whatever else the instance answers is as ever.
+    assert_eq!(parse("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\n").unwrap().unwrap().status, 403);
+    let unasked = parse_response(switch.as_bytes(), Method::Get, &Limits::default());
+    assert_eq!(unasked.map_err(|error| error.reason), Err("upgrade"));
+}

@@ -17,6 +17,7 @@ const PROTECTED: &[&str] = &[
     "openai-",
     "origin",
     "retry-after",
+    "sec-websocket-",
     "set-cookie",
     "strict-transport-security",
     "trailer",

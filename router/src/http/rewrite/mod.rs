@@ -17,7 +17,7 @@ pub use self::{
     request::{Origin, Upstream, request},
     response::{Downstream, response},
 };
-use super::head::Version;
+use super::{head::Version, upgrade::WEBSOCKET};
 
 /// Writes the Connection field, where the version does not imply it.
 pub(super) fn connection(out: &mut Vec<u8>, version: Version, keep_alive: bool) {
@@ -42,6 +42,12 @@ pub(super) fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Writes that the connection is to become, or is now, a WebSocket.
+fn upgrade(out: &mut Vec<u8>) {
+    field(out, b"Connection", b"Upgrade");
+    field(out, b"Upgrade", WEBSOCKET.as_bytes());
 }
 
 fn line(out: &mut Vec<u8>, line: std::fmt::Arguments<'_>) {

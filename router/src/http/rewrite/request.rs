@@ -7,7 +7,7 @@ use router_ebpf::framing::Framing;
 use super::{
     field, framing,
     hop::{Named, is_hop_by_hop},
-    line,
+    line, upgrade,
 };
 use crate::http::{
     head::{Method, RequestHead, Version, is_authority},
@@ -35,6 +35,8 @@ pub struct Upstream<'a> {
     pub target: Option<&'a [u8]>,
     /// Where it comes from.
     pub origin: Origin,
+    /// Whether the connection is to become a WebSocket: `Upgrade` goes on then.
+    pub upgrade: bool,
     /// What the request is called.
     pub ids: &'a Ids,
 }
@@ -79,6 +81,9 @@ pub fn request(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, up: &Upstream<
             matches!(head.method, Method::Post | Method::Put).then_some(0)
         }),
     );
+    if up.upgrade {
+        upgrade(out);
+    }
     field(out, ids::REQUEST_ID.as_bytes(), up.ids.request.as_bytes());
     if let Some(trace) = &up.ids.trace {
         field(out, ids::TRACE_PARENT.as_bytes(), trace.as_bytes());

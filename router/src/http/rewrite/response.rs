@@ -7,6 +7,7 @@ use router_ebpf::framing::Framing;
 use super::{
     connection, field, framing,
     hop::{Named, is_hop_by_hop},
+    upgrade,
 };
 use crate::http::{
     cors::Cors,
@@ -31,8 +32,9 @@ pub struct Downstream<'a> {
 
 /// Writes the head of a response to the client.
 ///
-/// Interim responses (1xx) are written too; they are not for HTTP/1.0 clients (RFC 9110 section
-/// 15.2). `Via` is left out, as a gateway may (RFC 9110 section 7.6.3).
+/// A 101 says that the connection is a WebSocket. Interim responses (1xx) are written too; they are not
+/// for HTTP/1.0 clients (RFC 9110 section 15.2). `Via` is left out, as a gateway may (RFC 9110 section
+/// 7.6.3).
 pub fn response(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, down: &Downstream<'_>) {
     out.reserve(head.len + 256);
     let _ = write!(out, "HTTP/1.1 {} ", head.status);
@@ -55,7 +57,9 @@ pub fn response(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, down: &Downs
     for (name, value) in down.extra {
         field(out, name.as_bytes(), value);
     }
-    if !head.is_interim() {
+    if head.status == 101 {
+        upgrade(out);
+    } else if !head.is_interim() {
         cors.each(|name, value| field(out, name.as_bytes(), value));
         // RFC 9110 section 8.6: no Content-Length in a 204.
         let length = head.length.filter(|_| head.status != 204);

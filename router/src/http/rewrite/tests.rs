@@ -4,7 +4,7 @@ use super::*;
 use crate::http::{
     Cors, Ids, Limits, Method,
     ids::{RequestId, TraceParent},
-    parse_request, parse_response,
+    parse_request, parse_response, parse_upgrade_response,
 };
 
 static IDS: LazyLock<Ids> = LazyLock::new(|| Ids {
@@ -19,6 +19,7 @@ static UP: LazyLock<Upstream<'static>> = LazyLock::new(|| Upstream {
     authority: "10.0.0.1:8000",
     target: None,
     origin: Origin { peer: IpAddr::from([192, 0, 2, 7]), trusted: false },
+    upgrade: false,
     ids: &IDS,
 });
 
@@ -333,4 +334,27 @@ fn the_gateway_alone_says_who_may_read_an_answer() {
         let out = down(&input, Method::Get, &Downstream { cors: allowed, ..OPEN });
         assert_eq!(out.matches("Vary:").count(), 1, "{out}");
     }
+}
+
+#[test]
+fn a_websocket_handshake_goes_on_and_back() {
+    let sent = "GET /v1/realtime HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade, Sec-WebSocket-Key\r\n\
+                Upgrade: h2c, WebSocket\r\nSec-WebSocket-Key: k\r\nHTTP2-Settings: x\r\n\r\n";
+    let out = up(sent, &Upstream { upgrade: true, ..*UP });
+    for line in ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: k"] {
+        assert_eq!(out.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line}: {out}");
+    }
+    assert!(!out.contains("h2c") && !out.contains("Settings") && !out.contains("keep-alive"));
+    assert!(!up(sent, &UP).contains("pgrade"));
+
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade, X-Hop\r\nX-Hop: 1\r\n\
+                  UPGRADE: WebSocket\r\nSec-WebSocket-Accept: s\r\nContent-Length: 5\r\n\r\n";
+    let head = parse_upgrade_response(answer.as_bytes(), &Limits::default()).unwrap().unwrap();
+    let mut out = Vec::new();
+    response(&mut out, answer.as_bytes(), &head, &OPEN);
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: s\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\n\r\n"
+    );
 }
