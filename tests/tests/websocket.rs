@@ -505,6 +505,21 @@ fn a_silent_tunnel_ends() {
 }
 
 #[test]
+fn a_side_that_does_not_close_in_its_turn_is_cut() {
+    let upstream = Upstream::manual();
+    let gateway = start(Engine::Userspace, &upstream);
+    let (mut client, mut instance) = tunnel(&gateway, &upstream);
+    let began = Instant::now();
+    client.finish();
+    assert_eq!(instance.expect_end(), End::Closed);
+    // It is still there, and says nothing more.
+    assert_eq!(client.expect_end(), End::Reset);
+    assert!(began.elapsed() >= Duration::from_secs(10));
+    gateway.expect_outcomes("timeout_idle", 1);
+    gateway.expect_idle();
+}
+
+#[test]
 fn a_gateway_that_drains_lets_a_tunnel_end() {
     let upstream = Upstream::manual();
     let mut gateway = start(Engine::Userspace, &upstream);
@@ -528,10 +543,16 @@ fn tunnels_are_cut_at_the_end_of_the_drain_time() {
     let setup = setup.set("access_log", true).set("log.format", "json");
     let mut gateway = setup.set("timeouts.drain", "1s").start();
     let (mut client, mut instance) = tunnel(&gateway, &upstream);
+    client.send("12345");
+    instance.expect("12345");
+    instance.send("123");
+    client.expect("123");
     gateway.terminate();
     client.end();
     instance.end();
-    assert_eq!(access_line(&gateway)["outcome"], "shutdown");
+    let line = access_line(&gateway);
+    assert_eq!(line["outcome"], "shutdown");
+    assert_eq!((&line["request_bytes"], &line["response_bytes"]), (&5.into(), &3.into()));
     gateway.wait();
 }
 

@@ -33,13 +33,15 @@ pub(in crate::gateway) async fn tunnel(
     plan.endpoint.metrics.added(scope.record.added);
     instance.note_answering();
     let mut tunnel = Tunnel::new(out.into());
-    let result = relay.tunnel(scope.client, &instance, &mut tunnel).await;
+    // At once, for a tunnel may be cut at the end of the drain time.
+    let moved = |tunnel: &Tunnel| {
+        scope.record.request_bytes = tunnel.request.bytes();
+        scope.record.response_bytes = tunnel.response.bytes();
+    };
+    let result = relay.tunnel(scope.client, &instance, &mut tunnel, moved).await;
     drop(choice);
-    let (sent, received) = (tunnel.request.bytes(), tunnel.response.bytes());
-    worker.metrics.userspace.carried(Direction::Request, sent);
-    worker.metrics.userspace.carried(Direction::Response, received);
-    scope.record.request_bytes = sent;
-    scope.record.response_bytes = received;
+    worker.metrics.userspace.carried(Direction::Request, tunnel.request.bytes());
+    worker.metrics.userspace.carried(Direction::Response, tunnel.response.bytes());
     match result {
         Ok(()) => {
             scope.record.outcome = Some(Outcome::Ok);

@@ -51,21 +51,26 @@ impl Tunnel {
 
 impl Relay<'_> {
     /// Carries bytes both ways until both sides have closed. One that closes its sending side has that
-    /// passed on, and still gets what the other sends.
+    /// passed on, and still gets what the other sends. `moved` is called whenever bytes may have moved.
     pub(in crate::gateway) async fn tunnel(
         &mut self,
         client: &mut Conn,
         instance: &Instance,
         tunnel: &mut Tunnel,
+        mut moved: impl FnMut(&Tunnel),
     ) -> Result<(), Broken> {
         let mut next = pin!(instance.alarm().next());
         self.instance.restart();
         // What the client has sent ahead is in its input, and what it sends is read here from now on.
         self.watch.pause();
         self.answering = true;
-        poll_fn(|cx| match self.poll_tunnel(cx, client, tunnel) {
-            Poll::Pending => self.poll_silence(cx, instance, &mut next, tunnel).map(Err),
-            ready => ready,
+        poll_fn(|cx| {
+            let step = self.poll_tunnel(cx, client, tunnel);
+            moved(tunnel);
+            match step {
+                Poll::Pending => self.poll_silence(cx, instance, &mut next, tunnel).map(Err),
+                ready => ready,
+            }
         })
         .await
     }
