@@ -21,9 +21,9 @@ use tests::{
 };
 
 /// What the gateway's least memory of the last quarter may be above that of the second, in bytes. Large
-/// buffers come and go, and the allocator keeps their pages: how many, settles slowly, and varies by a
-/// third of this. In half an hour, a million exchanges, 64 bytes lost by each would show.
-const GROWTH: u64 = 32 << 20;
+/// buffers come and go, and their pages with them; what varies are small ones, by a tenth of this. In half an
+/// hour, a million exchanges, 16 bytes lost by each would show.
+const GROWTH: u64 = 8 << 20;
 /// Streams that are open at a time.
 const STREAMS: usize = 20;
 /// Frames of a stream, one every few milliseconds.

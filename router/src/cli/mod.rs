@@ -6,6 +6,7 @@ mod doctor;
 mod environment;
 mod explain;
 mod fleet_flags;
+mod heap;
 mod help;
 mod serve;
 mod status;

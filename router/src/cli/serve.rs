@@ -4,7 +4,10 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 
-use super::fleet_flags::{AddressOrOff, FleetFlags, address_or_off};
+use super::{
+    fleet_flags::{AddressOrOff, FleetFlags, address_or_off},
+    heap,
+};
 use crate::{
     config::{EngineMode, Flags, LogFormat, LogLevel},
     gateway, log,
@@ -112,6 +115,7 @@ pub(super) fn serve(options: Options) -> anyhow::Result<ExitCode> {
     let mut config = options.fleet.config(flags)?;
     config.log.format = options.log_format.unwrap_or(config.log.format);
     config.log.level = options.log_level.unwrap_or(config.log.level);
+    heap::return_large_blocks();
     log::init(config.log.format == LogFormat::Json, config.log.level.as_str())?;
     gateway::run(config, options.fleet.config)?;
     Ok(ExitCode::SUCCESS)
