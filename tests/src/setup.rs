@@ -60,6 +60,8 @@ impl Setup {
             .set("path", everything())
             .set("health.active", false)
             .set("health.eject_after", 0)
+            .set("models.interval", "0s")
+            .set("models.cache", "0s")
             .set("scrape.interval", "0s")
     }
 

@@ -102,6 +102,9 @@ pub(crate) struct InstanceStatus {
     pub(crate) last_failure: Option<Failure>,
     pub(crate) in_flight: u32,
     pub(crate) weight: f64,
+    /// The models that it lists; absent while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) models: Option<Vec<String>>,
     pub(crate) addresses: Vec<String>,
 }
 
@@ -199,6 +202,7 @@ fn instance(instance: &Instance) -> InstanceStatus {
             .map(|failure| Failure { at: Time(failure.at), kind: failure.kind.as_str().into() }),
         in_flight: instance.in_flight(),
         weight: instance.weight(),
+        models: instance.models().map(|list| list.ids().map(str::to_owned).collect()),
         addresses: instance.addresses().iter().map(ToString::to_string).collect(),
     }
 }

@@ -2,12 +2,18 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use arc_swap::ArcSwap;
 
-use super::{Counters, Endpoint, Instance, Routing, Variant, counters::NoSlot, health::Peers};
+use super::{
+    Counters, Endpoint, Instance, ListingRounds, Listings, Routing, Variant, counters::NoSlot,
+    health::Peers, models::make_a_difference,
+};
 use crate::{
     config::{Config, InstanceConfig, VariantConfig},
     metrics::Metrics,
@@ -43,6 +49,10 @@ pub struct Fleet {
     /// Removed instances whose last requests have not ended. One that is configured again before
     /// that is still the same, and as busy as it is.
     leaving: HashMap<Place, Weak<Instance>>,
+    /// Whether its endpoints differ in the models that they serve.
+    many_models: AtomicBool,
+    listings: Listings,
+    rounds: Arc<ListingRounds>,
 }
 
 impl Fleet {
@@ -112,6 +122,7 @@ impl Fleet {
                 name: wanted.name.clone(),
                 metrics: metrics.endpoint(&wanted.name),
                 variants: variants.collect::<Result<_, BuildError>>()?,
+                many_models: AtomicBool::new(false),
             })
         });
         let endpoints = endpoints.collect::<Result<_, BuildError>>()?;
@@ -128,7 +139,16 @@ impl Fleet {
                     .map(|(place, instance)| (place.clone(), instance)),
             );
         }
-        let fleet = Self { endpoints, config: Arc::clone(config), places, leaving };
+        let fleet = Self {
+            endpoints,
+            config: Arc::clone(config),
+            places,
+            leaving,
+            many_models: AtomicBool::new(false),
+            listings: Listings::default(),
+            rounds: previous.map(|previous| Arc::clone(&previous.rounds)).unwrap_or_default(),
+        };
+        fleet.compare_models();
         if previous.is_none() {
             fleet.introduce();
         }
@@ -169,6 +189,49 @@ impl Fleet {
         for instance in self.leaving.values().filter_map(Weak::upgrade) {
             instance.remove(&health);
         }
+        // Which instances are draining may have changed.
+        self.compare_models();
+    }
+
+    /// Finds out anew whether models make a difference, after an instance has changed its list.
+    ///
+    /// They may while instances are still to be asked, and never where these are not asked at all.
+    pub(super) fn compare_models(&self) {
+        self.listings.clear();
+        let never = self.config.models.interval.is_zero();
+        let matter = |endpoints: &[Endpoint]| {
+            let instances = endpoints.iter().flat_map(Endpoint::instances).map(|(_, i)| i);
+            let staying: Vec<_> = instances.filter(|i| !i.is_draining()).collect();
+            !never
+                && (staying.iter().any(|instance| instance.models_pending())
+                    || make_a_difference(staying.iter().map(|instance| instance.models())))
+        };
+        for endpoint in &self.endpoints {
+            endpoint.many_models.store(matter(std::slice::from_ref(endpoint)), Relaxed);
+        }
+        self.many_models.store(matter(&self.endpoints), Relaxed);
+    }
+
+    /// The last [round](ListingRounds) in which every instance that can be was asked for its models.
+    pub(super) fn complete_round(&self) -> u64 {
+        let asked = self.instances().map(|(.., instance)| instance);
+        let rounds = asked.filter(|i| i.status().reachable()).map(|i| i.listed_in());
+        rounds.min().unwrap_or_else(|| self.rounds.current())
+    }
+
+    /// The rounds in which instances are asked for their models before their time.
+    pub fn rounds(&self) -> &Arc<ListingRounds> {
+        &self.rounds
+    }
+
+    /// Whether the model that a request asks for may make a difference to which endpoint it goes to.
+    pub fn has_many_models(&self) -> bool {
+        self.endpoints.len() > 1 && self.many_models.load(Relaxed)
+    }
+
+    /// Answers to `GET /v1/models` that are given again.
+    pub fn listings(&self) -> &Listings {
+        &self.listings
     }
 
     /// The configuration that this fleet was made of.

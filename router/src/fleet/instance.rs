@@ -5,17 +5,21 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
     },
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
     Blame, Counter, Diagnosis, FailureKind, Status,
     diagnosis::{FailureNote, Notes},
     health::{Alarm, Change, Check, HasStatus, HealthState, Peers},
+    models::{self, ModelList, Rule, Serves},
 };
 use crate::config::{Health, InstanceUrl};
 use crate::metrics::InstanceMetrics;
@@ -48,6 +52,9 @@ pub struct Instance {
     /// The instances of its variant, itself included.
     peers: Arc<Peers>,
     addresses: ArcSwap<Vec<SocketAddr>>,
+    models: ArcSwapOption<ModelList>,
+    /// The last [round](super::ListingRounds) in which it was asked for them; 0 before the first.
+    listed_in: AtomicU64,
     literal: bool,
 }
 
@@ -76,6 +83,8 @@ impl Instance {
             notes: Notes::default(),
             peers,
             addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
+            models: ArcSwapOption::empty(),
+            listed_in: AtomicU64::new(0),
             literal: literal.is_some(),
             metrics,
         };
@@ -167,6 +176,40 @@ impl Instance {
     /// The preferred address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.addresses.load().first().copied()
+    }
+
+    /// The models that it lists, as far as that is known.
+    pub fn models(&self) -> models::Known {
+        self.models.load_full()
+    }
+
+    /// Whether a request may go to it that may go to `serves` only.
+    pub fn admitted(&self, serves: Serves<'_>) -> bool {
+        // Nearly all fleets are of one model.
+        serves.rule == Rule::Any || serves.admits(&self.models.load())
+    }
+
+    /// The last [round](super::ListingRounds) in which it was asked for its models; 0 before the
+    /// first.
+    pub(super) fn listed_in(&self) -> u64 {
+        self.listed_in.load(Acquire)
+    }
+
+    /// Whether it is still to be asked for its models, and can be.
+    pub fn models_pending(&self) -> bool {
+        self.listed_in() == 0 && self.status().reachable()
+    }
+
+    /// Takes over the models that it lists; `None` when it has said nothing new about them.
+    /// `round` is the one in which it was asked. True when something is known that was not before.
+    pub(super) fn set_models(&self, round: u64, known: Option<models::Known>) -> bool {
+        let changed = known.as_ref().is_some_and(|known| *self.models.load() != *known);
+        if let (true, Some(known)) = (changed, known) {
+            self.models.store(known);
+        }
+        // Who sees the round sees the list.
+        let first = self.listed_in.swap(round, AcqRel) == 0;
+        changed || first
     }
 
     /// Records that it answered a request of `client` with a [good](super::Verdict::Well) status, and

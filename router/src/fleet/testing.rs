@@ -45,6 +45,14 @@ pub(crate) fn only_variant(fleet: &Fleet) -> Arc<Variant> {
     Arc::clone(&fleet.endpoints()[0].variants[0])
 }
 
+/// Has an instance list these models, separated by spaces.
+pub(crate) fn list(instance: &Instance, models: &str) {
+    let data: Vec<_> = models.split(' ').map(|id| serde_json::json!({ "id": id })).collect();
+    let body = serde_json::json!({ "data": data }).to_string();
+    let list = super::models::ModelList::parse(body.as_bytes()).expect("a list");
+    instance.set_models(1, Some(Some(Arc::new(list))));
+}
+
 /// Takes an instance out as failed health checks do.
 pub(crate) fn down(instance: &Instance) {
     for _ in 0..3 {

@@ -1,8 +1,14 @@
 //! Endpoints and their weighted variants.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
-use super::{Instance, health::Peers};
+use super::{Instance, Rule, Serves, health::Peers};
 use crate::{config::Strategy, engine::Kinds, metrics::EndpointMetrics};
 
 /// A variant's routing configuration.
@@ -47,7 +53,16 @@ impl Variant {
 
     /// Whether any instance can serve.
     pub fn available(&self) -> bool {
-        self.instances.iter().any(|instance| instance.available())
+        self.available_for(Serves::ANY)
+    }
+
+    /// Whether any instance of those that `serves` admits can serve.
+    fn available_for(&self, serves: Serves<'_>) -> bool {
+        self.instances.iter().any(|i| i.available() && i.admitted(serves))
+    }
+
+    fn admits(&self, serves: Serves<'_>) -> bool {
+        self.instances.iter().any(|instance| instance.admitted(serves))
     }
 }
 
@@ -60,6 +75,8 @@ pub struct Endpoint {
     pub metrics: Arc<EndpointMetrics>,
     /// Its variants, at least one.
     pub variants: Vec<Arc<Variant>>,
+    /// Whether its instances list different models, or not all of them any.
+    pub(super) many_models: AtomicBool,
 }
 
 /// A client asked for a variant that the endpoint does not have.
@@ -78,6 +95,43 @@ impl Endpoint {
     /// The variant of this name.
     pub fn variant(&self, name: &str) -> Option<&Arc<Variant>> {
         self.variants.iter().find(|variant| variant.name == name)
+    }
+
+    /// Whether the model that a request asks for may make a difference to where in this endpoint it
+    /// goes. Never in a fleet whose instances are alike.
+    pub fn has_many_models(&self) -> bool {
+        self.many_models.load(Relaxed)
+    }
+
+    /// The variant that serves a request for `model`, as [`Endpoint::pick_variant`] does, among those
+    /// that have instances for it, and which instances these are. `None` when all instances list their
+    /// models, and none this one.
+    ///
+    /// `chosen` was picked before the model was known, and stays if it does.
+    ///
+    /// # Errors
+    /// When the client named a variant that does not exist.
+    pub fn pick_variant_for(
+        &self,
+        model: &[u8],
+        name: Option<&[u8]>,
+        chosen: Option<&Variant>,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Option<(&Arc<Variant>, Rule)>, UnknownVariant> {
+        let named = name.map(|_| self.pick_variant(name, rng)).transpose()?;
+        let variants = named.map_or(&*self.variants, std::slice::from_ref);
+        let instances = variants.iter().flat_map(|variant| &variant.instances);
+        let staying = instances.filter(|instance| !instance.is_draining());
+        let Some(rule) = Rule::of(model, staying.map(|instance| instance.models())) else {
+            return Ok(None);
+        };
+        let serves = Serves { model, rule };
+        let able = || variants.iter().filter(|variant| variant.available_for(serves));
+        let picked = able()
+            .find(|variant| chosen.is_some_and(|chosen| std::ptr::eq(&***variant, chosen)))
+            .or_else(|| pick(able(), rng))
+            .or_else(|| pick(variants.iter().filter(|variant| variant.admits(serves)), rng));
+        Ok(picked.map(|variant| (variant, rule)))
     }
 
     /// The variant that serves a request: the one that the client named
@@ -127,7 +181,7 @@ mod tests {
     use super::*;
     use crate::fleet::{
         Fleet,
-        testing::{config, down, fleet},
+        testing::{config, down, fleet, list},
     };
 
     /// An endpoint with the variants `a`, `b`, `c` of these weights, one instance each.
@@ -177,6 +231,51 @@ mod tests {
         }
         down(&endpoint.variants[2].instances[0]);
         assert_eq!(pick(b"c").expect("dead, but asked for").name, "c");
+    }
+
+    #[test]
+    fn a_model_goes_to_the_variants_that_have_it_by_their_weights() {
+        let fleet = endpoint([2.0, 1.0, 1.0]);
+        let endpoint = &fleet.endpoints()[0];
+        let [a, b, c] = [0, 1, 2].map(|n| &endpoint.variants[n].instances[0]);
+        let shares = |model: &str, name: Option<&[u8]>| {
+            let mut rng = fastrand::Rng::with_seed(5);
+            let mut counts = [0; 3];
+            for _ in 0..10_000 {
+                // As the gateway does: a variant is chosen before the model is known.
+                let chosen = endpoint.pick_variant(name, &mut rng).expect("there are three");
+                let picked =
+                    endpoint.pick_variant_for(model.as_bytes(), name, Some(chosen), &mut rng);
+                let (variant, _) = picked.expect("there is one of that name")?;
+                counts[usize::from(variant.name.as_bytes()[0] - b'a')] += 1;
+            }
+            Some(counts)
+        };
+        let near = |counts: Option<[i32; 3]>, expected: [i32; 3]| {
+            let counts = counts.expect("it is served");
+            assert!(
+                counts.iter().zip(expected).all(|(n, expected)| (n - expected).abs() < 200),
+                "{counts:?}"
+            );
+        };
+        near(shares("x", None), [5000, 2500, 2500]);
+        list(a, "x");
+        // What the others serve is not known, and may be the same.
+        near(shares("x", None), [5000, 2500, 2500]);
+        near(shares("y", None), [0, 5000, 5000]);
+        list(b, "x y");
+        near(shares("x", None), [6667, 3333, 0]);
+        near(shares("y", None), [0, 10_000, 0]);
+        near(shares("z", None), [0, 0, 10_000]);
+        list(c, "z");
+        assert_eq!(shares("w", None), None);
+        // A named one is never replaced.
+        assert_eq!(shares("z", Some(b"a")), None);
+        near(shares("x", Some(b"a")), [10_000, 0, 0]);
+        down(a);
+        near(shares("x", None), [0, 10_000, 0]);
+        down(b);
+        near(shares("x", None), [6667, 3333, 0]);
     }
 
     #[test]

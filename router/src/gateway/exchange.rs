@@ -60,9 +60,8 @@ async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, St
             })
         }
         Decision::Models(endpoint) => {
-            let credentials = request.header("authorization");
-            let list = answer::models(endpoint, credentials).await;
-            Ok(answer::json(scope, &head, &list).await)
+            let listing = answer::models(scope, request, endpoint).await.map_err(Stop::Reply)?;
+            Ok(answer::json_of(scope, &head, listing.status, &listing.body).await)
         }
         Decision::Health => answer::health(scope, &head).await.map_err(Stop::Reply),
         Decision::Preflight => answer::preflight(scope, request).await.map_err(Stop::Reply),

@@ -13,6 +13,7 @@ mod answer;
 mod connection;
 mod context;
 mod control;
+mod credentials;
 mod decide;
 mod exchange;
 mod failure;

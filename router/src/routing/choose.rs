@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     config::Strategy,
-    fleet::{Instance, InstanceId, Status, Variant, health::TRIALS},
+    fleet::{Instance, InstanceId, Serves, Status, Variant, health::TRIALS},
 };
 
 /// Why an instance was chosen.
@@ -131,7 +131,21 @@ pub fn choose(
     exclude: &[InstanceId],
     rng: &mut fastrand::Rng,
 ) -> Result<Choice, NoInstance> {
-    let among = |tier| CandidateSet { variant, exclude, tier };
+    choose_of(variant, Serves::ANY, key, exclude, rng)
+}
+
+/// As [`choose`], of the instances that `serves` admits. These alone are ranked.
+///
+/// # Errors
+/// When none of them can serve it.
+pub fn choose_of(
+    variant: &Variant,
+    serves: Serves<'_>,
+    key: Option<PrefixKey>,
+    exclude: &[InstanceId],
+    rng: &mut fastrand::Rng,
+) -> Result<Choice, NoInstance> {
+    let among = |tier| CandidateSet { variant, serves, exclude, tier };
     match among(Tier::Preferred).choose(key, rng) {
         // None, or none with room, that has not said that it is overloaded.
         Err(_) => {}
@@ -162,6 +176,7 @@ enum Tier {
 /// The instances that a choice is made among.
 struct CandidateSet<'a> {
     variant: &'a Variant,
+    serves: Serves<'a>,
     exclude: &'a [InstanceId],
     tier: Tier,
 }
@@ -191,9 +206,12 @@ impl<'a> CandidateSet<'a> {
     /// request, which began under an older one, with no instance at all, then the older one holds.
     fn staying(&self) -> impl Iterator<Item = &'a Arc<Instance>> {
         let any = self.tier == Tier::LastResort;
+        let serves = self.serves;
         self.variant
             .members()
-            .filter(move |(instance, drains)| !drains && (any || !instance.is_draining()))
+            .filter(move |(instance, drains)| {
+                !drains && (any || !instance.is_draining()) && instance.admitted(serves)
+            })
             .map(|(instance, _)| instance)
     }
 

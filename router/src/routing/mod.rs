@@ -7,7 +7,7 @@ mod stored;
 mod tests;
 mod ticket;
 
-pub use choose::{Choice, NoInstance, Reason, choose};
+pub use choose::{Choice, NoInstance, Reason, choose, choose_of};
 pub use rank::{PrefixKey, rank};
 pub use stored::{StoredResponses, choose_keeper};
 pub use ticket::Ticket;

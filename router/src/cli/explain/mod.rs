@@ -25,9 +25,9 @@ use report::{Explanation, PrefixReport, Ranked, Sourced};
 /// Say where a request would go, and why: which bytes are the prefix, the key, the ranking of the
 /// instances, the choice.
 ///
-/// The answer is computed, no instance is asked: all instances count as healthy and idle, so the
-/// choice is the one of a quiet fleet, and the ranking says where the request would go instead. It
-/// is the same on every gateway with the same configuration.
+/// The answer is computed, no instance is asked: all instances count as healthy and idle, and as
+/// serving every model, so the choice is the one of a quiet fleet, and the ranking says where the
+/// request would go instead. It is the same on every gateway with the same configuration.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Options {

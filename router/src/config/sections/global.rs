@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use super::{
-    CorsConfig, EndpointConfig, Engine, Guard, Health, Limits, Log, Pool, Prefix, Proxies, Scrape,
-    Timeouts, cors, endpoint, engine, guard, health, limits, log, path, pool, prefix, proxies,
-    scrape, timeouts,
+    CorsConfig, EndpointConfig, Engine, Guard, Health, Limits, Log, Models, Pool, Prefix, Proxies,
+    Scrape, Timeouts, cors, endpoint, engine, guard, health, limits, log, models, path, pool,
+    prefix, proxies, scrape, timeouts,
 };
 use crate::{
     api::{BasePath, Paths},
@@ -114,6 +114,8 @@ pub struct Config {
     pub pool: Pool,
     /// How an instance's health is found out.
     pub health: Health,
+    /// Which models the instances serve.
+    pub models: Models,
     /// What is read from the instances' metrics pages.
     pub scrape: Scrape,
     /// The program's own log.
@@ -190,6 +192,7 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         timeouts: root.table("timeouts", timeouts::read),
         pool: root.table("pool", pool::read),
         health: root.table("health", health::read),
+        models: root.table("models", models::read),
         scrape: root.table("scrape", scrape::read),
         log: root.table("log", log::read),
         guard: root.table("guard", guard::read),

@@ -9,6 +9,7 @@ mod guard;
 mod health;
 mod limits;
 mod log;
+mod models;
 mod path;
 mod pool;
 mod prefix;
@@ -25,6 +26,7 @@ pub use self::{
     health::Health,
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
+    models::Models,
     pool::Pool,
     prefix::Prefix,
     proxies::Proxies,
@@ -43,6 +45,7 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     timeouts::SETTINGS,
     pool::SETTINGS,
     health::SETTINGS,
+    models::SETTINGS,
     scrape::SETTINGS,
     log::SETTINGS,
     guard::SETTINGS,

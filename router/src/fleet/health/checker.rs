@@ -1,21 +1,23 @@
-//! The control thread's care for instances: health checks, name look-ups, their metrics pages.
+//! The control thread's care for instances: health checks, name look-ups, their models, their metrics
+//! pages.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     task::{AbortHandle, JoinSet},
     time::{Instant, sleep_until},
 };
 
 use super::{Change, Check};
 use crate::fleet::{
-    Fleet, Instance, InstanceId,
+    Fleet, Instance, InstanceId, ListingRounds,
+    models::{Known, ModelList},
     probe::{self, Get, ProbeError},
     resolve::resolve,
 };
 use crate::{
-    config::{Config, Health, Scrape},
+    config::{Config, Health, Models, Scrape},
     metrics::{PAGE_BYTES, PrefixCache},
 };
 
@@ -23,6 +25,12 @@ use crate::{
 const CHECK_BYTES: usize = 1 << 20;
 /// For one read of a metrics page.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(5);
+/// For one read of a list of models.
+const MODELS_LIMIT: Duration = Duration::from_secs(2);
+/// Longest list of models that is read, in bytes.
+const MODELS_BYTES: usize = 4 << 20;
+/// Models of an instance that a log line names.
+const SHOWN: usize = 16;
 
 /// Looks after the instances of the current fleet until `fleets` is closed. Each change of `fleets`
 /// says that [`Fleet::replace`] has been called, and `current` gives the fleet. Runs within a
@@ -31,6 +39,12 @@ pub async fn run(current: impl Fn() -> Arc<Fleet>, mut fleets: watch::Receiver<(
     let mut tasks = JoinSet::new();
     let mut cared: HashMap<InstanceId, AbortHandle> = HashMap::new();
     let mut settings = Settings::of(current().config());
+    let listed = Rc::new(Listed::default());
+    let rounds = Arc::clone(current().rounds());
+    tasks.spawn_local({
+        let rounds = Arc::clone(&rounds);
+        async move { rounds.begin().await }
+    });
     loop {
         let fleet = current();
         let wanted = Settings::of(fleet.config());
@@ -41,17 +55,31 @@ pub async fn run(current: impl Fn() -> Arc<Fleet>, mut fleets: watch::Receiver<(
         }
         let mut before = std::mem::take(&mut cared);
         for (_, _, instance) in fleet.instances() {
-            let task = before
-                .remove(&instance.id)
-                .unwrap_or_else(|| tasks.spawn_local(care(Arc::clone(instance), settings.clone())));
+            let task = before.remove(&instance.id).unwrap_or_else(|| {
+                let (instance, settings) = (Arc::clone(instance), settings.clone());
+                let asking = Asking { rounds: Arc::clone(&rounds), listed: Rc::clone(&listed) };
+                tasks.spawn_local(care(instance, settings, asking))
+            });
             cared.insert(instance.id, task);
         }
         before.into_values().for_each(|task| task.abort());
         // Whoever holds a fleet keeps its removed instances.
         drop(fleet);
         while tasks.try_join_next().is_some() {}
-        if fleets.changed().await.is_err() {
-            return;
+        loop {
+            tokio::select! {
+                changed = fleets.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = listed.wake.notified() => {
+                    let (fleet, changed) = (current(), listed.changed.take());
+                    if changed {
+                        fleet.compare_models();
+                    }
+                    rounds.tell(fleet.complete_round(), changed);
+                }
+            }
         }
     }
 }
@@ -59,17 +87,33 @@ pub async fn run(current: impl Fn() -> Arc<Fleet>, mut fleets: watch::Receiver<(
 #[derive(Clone, PartialEq)]
 struct Settings {
     health: Arc<Health>,
+    models: Models,
     scrape: Scrape,
 }
 
 impl Settings {
     fn of(config: &Config) -> Self {
-        Self { health: Arc::new(config.health.clone()), scrape: config.scrape.clone() }
+        let (health, models) = (Arc::new(config.health.clone()), config.models.clone());
+        Self { health, models, scrape: config.scrape.clone() }
     }
 }
 
-async fn care(instance: Arc<Instance>, settings: Settings) {
-    let Settings { health, scrape } = settings;
+/// What an instance's care has to do with its models.
+struct Asking {
+    rounds: Arc<ListingRounds>,
+    listed: Rc<Listed>,
+}
+
+/// Says that an instance was asked for its models.
+#[derive(Default)]
+struct Listed {
+    wake: Notify,
+    /// Whether something about them is new.
+    changed: Cell<bool>,
+}
+
+async fn care(instance: Arc<Instance>, settings: Settings, asking: Asking) {
+    let Settings { health, models, scrape } = settings;
     let checks = async {
         if health.active {
             every(&instance, health.interval, async || check(&instance, &health).await).await;
@@ -86,16 +130,43 @@ async fn care(instance: Arc<Instance>, settings: Settings) {
                 .await;
         }
     };
-    tokio::join!(checks, lookups, scrapes);
+    let lists = async {
+        if !models.interval.is_zero() {
+            let Asking { rounds, listed } = &asking;
+            let sooner = async || rounds.after(instance.listed_in()).await;
+            every_or(&instance, models.interval, sooner, async || {
+                let round = rounds.current();
+                if instance.set_models(round, list_models(&instance).await) {
+                    listed.changed.set(true);
+                }
+                listed.wake.notify_one();
+            })
+            .await;
+        }
+    };
+    tokio::join!(checks, lookups, scrapes, lists);
 }
 
 /// Does something at once, and then again and again, `interval` from start to start. Each instance
 /// has its own place in the interval, by its URL, so that a large fleet is not asked all at once.
 async fn every(instance: &Instance, interval: Duration, what: impl AsyncFn()) {
+    every_or(instance, interval, std::future::pending, what).await;
+}
+
+/// As [`every`], and also when `sooner` says so.
+async fn every_or(
+    instance: &Instance,
+    interval: Duration,
+    sooner: impl AsyncFn(),
+    what: impl AsyncFn(),
+) {
     let mut next = Instant::now() + place(instance.seed, interval);
     loop {
         what().await;
-        sleep_until(next).await;
+        tokio::select! {
+            () = sleep_until(next) => {}
+            () = sooner() => continue,
+        }
         next += interval;
         let now = Instant::now();
         if next < now {
@@ -145,6 +216,38 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
         }
         None => {}
     }
+}
+
+/// Asks an instance which models it serves. `None` when it does not answer: what it has listed holds
+/// then, because that is no reason to send it what it does not serve.
+async fn list_models(instance: &Instance) -> Option<Known> {
+    let addresses = instance.addresses();
+    let request = Get {
+        authority: &instance.authority,
+        path: "/v1/models",
+        headers: &[],
+        time_limit: MODELS_LIMIT,
+        size_limit: MODELS_BYTES,
+    };
+    let known = match probe::get(&addresses, &request).await {
+        Ok(answer) if answer.status == 200 => ModelList::parse(&answer.body).map(Arc::new),
+        // It has no such page, or shows it to nobody without a key.
+        Ok(answer) if (400..500).contains(&answer.status) && answer.status != 429 => None,
+        Ok(_) | Err(_) => return None,
+    };
+    if known != instance.models() {
+        let models = known.as_deref().map_or("not known".to_owned(), shown);
+        tracing::info!(instance = instance.url, models, "models of the instance");
+    }
+    Some(known)
+}
+
+/// The names in a list, the first ones of many.
+fn shown(list: &ModelList) -> String {
+    let names: Vec<_> = list.ids().take(SHOWN).collect();
+    let more = list.ids().count() - names.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    names.join(", ") + &more
 }
 
 /// Reads what an instance's metrics page says about its prefix cache. An instance without such a
@@ -229,6 +332,7 @@ mod tests {
         config.health.interval = Duration::from_millis(interval);
         config.health.timeout = Duration::from_secs(10);
         config.scrape.interval = Duration::ZERO;
+        config.models.interval = Duration::ZERO;
         config
     }
 

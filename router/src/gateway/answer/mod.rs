@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(super) use self::{
     models::models,
     next::Next,
-    own::{failure, health, json, preflight},
+    own::{failure, health, json, json_of, preflight},
     tunnel::tunnel,
 };
 use super::{
@@ -72,6 +72,10 @@ pub(super) async fn relay(
     plan.endpoint.metrics.added(scope.record.added + arrived.elapsed());
     if plan.api == Api::Responses && response.status < 300 {
         relay.learn_id(&mut copier, instance.id);
+    }
+    if response.status == 404 && plan.api.has_prefix() && plan.variant.instances.len() > 1 {
+        // It may no longer have the model, or another one may have it by now.
+        scope.fleet.rounds().want();
     }
     let mut ticket: Option<Ticket> = Some(choice.ticket);
     let lengths = plan.variant.answers.of(plan.api as usize);

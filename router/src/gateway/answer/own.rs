@@ -18,6 +18,16 @@ pub(in crate::gateway) async fn json(
     head: &RequestHead,
     body: &[u8],
 ) -> Next {
+    json_of(scope, head, 200, body).await
+}
+
+/// Sends JSON with a status.
+pub(in crate::gateway) async fn json_of(
+    scope: &mut Scope<'_>,
+    head: &RequestHead,
+    status: u16,
+    body: &[u8],
+) -> Next {
     let keep_alive = keeps_open(scope, head);
     let mut out = Vec::with_capacity(body.len() + 256);
     let id = scope.record.identity.ids.request;
@@ -28,8 +38,8 @@ pub(in crate::gateway) async fn json(
         fields: &fields,
         cors: scope.cors,
     };
-    http::reply::json(&mut out, 200, body, &reply);
-    scope.record.status = 200;
+    http::reply::json(&mut out, status, body, &reply);
+    scope.record.status = status;
     send(scope, &out, keep_alive).await
 }
 

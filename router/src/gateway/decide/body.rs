@@ -19,27 +19,33 @@ use crate::{
     prefix::{self, Decider, KeyParts, Known, Target},
 };
 
-/// Reads the body as it arrives until enough is known, and makes the key if the choice goes `by_prefix`.
+/// What is wanted of a body besides the response that it follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// The key of its prefix.
+    pub(super) key: bool,
+    /// Its model.
+    pub(super) model: bool,
+}
+
+/// Reads the body as it arrives until enough is known, and notes in the plan what is wanted of it. What
+/// was read of it before is looked at again.
 pub(super) async fn scan(
     scope: &mut Scope<'_>,
     request: &Request,
     plan: &mut Plan<'_>,
     target: &Target<'_>,
     tenant: Option<&str>,
-    by_prefix: bool,
+    wanted: Wanted,
 ) -> Result<(), Stop> {
     let config = scope.config();
     let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
     let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit, skip);
     let mut decider = Decider::new(known, request.head.headers(request.raw()));
-    feed(scope, &mut decider, plan).await?;
+    feed(scope, request, &mut decider, plan).await?;
     let began = Instant::now();
     let found = decider.finish();
-    if let Some(shortfall) = found.shortfall {
-        let (endpoint, why) = (plan.endpoint.name.as_str(), shortfall.as_str());
-        tracing::debug!(endpoint, why, "decided with less than the body might tell");
-        plan.endpoint.metrics.shortfall(why);
-    }
+    plan.shortfall = found.shortfall;
     let parts = KeyParts::of(
         &plan.endpoint.name,
         &plan.variant.name,
@@ -48,7 +54,10 @@ pub(super) async fn scan(
         &found.prefix,
     );
     scope.record.asks_for(parts.model, parts.tenant);
-    if by_prefix {
+    if wanted.model {
+        plan.model = parts.model.unwrap_or_default().to_vec();
+    }
+    if wanted.key {
         plan.undecodable = !found.has_prefix;
         plan.key = found.has_prefix.then(|| prefix::key(&parts));
     }
@@ -57,17 +66,43 @@ pub(super) async fn scan(
     Ok(())
 }
 
+/// Reads the body as it arrives until its model is known.
+pub(super) async fn find_model(
+    scope: &mut Scope<'_>,
+    request: &Request,
+    plan: &mut Plan<'_>,
+    target: &Target<'_>,
+) -> Result<(), Stop> {
+    let config = scope.config();
+    let (decision_bytes, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
+    // Nothing else matters.
+    let known = Known { tenant: true, ..Known::new(target, None, 1, decision_bytes, skip) };
+    let mut decider = Decider::new(known, request.head.headers(request.raw()));
+    feed(scope, request, &mut decider, plan).await?;
+    let found = decider.finish();
+    plan.shortfall = found.shortfall;
+    plan.model = found.prefix.model.unwrap_or_default();
+    Ok(())
+}
+
 async fn feed(
     scope: &mut Scope<'_>,
+    request: &Request,
     decider: &mut Decider,
     plan: &mut Plan<'_>,
 ) -> Result<(), Stop> {
     let config = scope.config();
     let client = &mut *scope.client;
-    let mut body = BytesMut::new();
+    let read = std::mem::take(&mut plan.body);
+    let mut enough = false;
+    if !read.is_empty() {
+        let mut framing = request.head.framing;
+        advance_payload(&mut framing, &read, |payload| enough |= decider.feed(payload))
+            .map_err(malformed)?;
+    }
+    let mut body = read.try_into_mut().unwrap_or_else(|read| BytesMut::from(&*read));
     loop {
         let began = Instant::now();
-        let mut enough = false;
         let used = advance_payload(&mut plan.framing, &client.input, |payload| {
             enough |= decider.feed(payload);
         })

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The header that asks for a variant by name (InvokeEndpoint reference).
-const TARGET_VARIANT: &str = "x-amzn-sagemaker-target-variant";
+pub(super) const TARGET_VARIANT: &str = "x-amzn-sagemaker-target-variant";
 
 /// The endpoint and variant that a request asks for.
 ///

@@ -2,6 +2,7 @@
 
 mod body;
 mod destination;
+mod model;
 mod plan;
 
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     api::stored,
     config::Strategy,
-    fleet::Endpoint,
+    fleet::{Rule, Variant},
     prefix::{Api, Target},
 };
 
@@ -30,8 +31,8 @@ pub(super) enum Decision<'f> {
     Preflight,
     /// The gateway, about whether it can serve.
     Health,
-    /// The gateway, from what this endpoint's instances say.
-    Models(&'f Endpoint),
+    /// The gateway, from what the instances of the endpoint of this name say, or of all.
+    Models(Option<&'f str>),
     /// An instance.
     Forward(Plan<'f>),
 }
@@ -56,15 +57,20 @@ pub(super) async fn decide<'f>(
     scope.record.endpoint = Some(endpoint);
     scope.record.variant = Some(variant);
     if target.api == Api::Models {
-        return Ok(Decision::Models(endpoint));
+        let all = model::chooses_endpoint(scope.fleet, target);
+        return Ok(Decision::Models((!all).then_some(endpoint.name.as_str())));
     }
     let mut plan = Plan {
         api: target.api,
         endpoint,
         variant,
+        any_endpoint: model::chooses_endpoint(scope.fleet, target),
         key: None,
         undecodable: false,
+        shortfall: None,
         stored: stored_response(target, request),
+        model: Vec::new(),
+        rule: Rule::Any,
         target: rewritten_target(target, request),
         body: Bytes::new(),
         framing: request.head.framing,
@@ -73,17 +79,32 @@ pub(super) async fn decide<'f>(
     if request.head.expect_continue && scope.client.input.is_empty() && !plan.framing.is_done() {
         body::ask_for_it(scope).await?;
     }
-    let by_prefix = variant.routing.strategy == Strategy::PrefixAware
-        && target.api.has_prefix()
-        && variant.instances.len() > 1;
+    let by_model = model::matters(scope.fleet, target, endpoint);
+    let by_prefix = by_prefix(target, variant);
     // Any instance of the endpoint may keep the response that a request follows.
-    let follows = target.api == Api::Responses && endpoint.instances().nth(1).is_some();
+    let several = plan.any_endpoint || endpoint.instances().nth(1).is_some();
+    let follows = target.api == Api::Responses && several;
     if by_prefix || follows {
-        body::scan(scope, request, &mut plan, target, *tenant, by_prefix).await?;
+        let wanted = body::Wanted { key: by_prefix, model: by_model };
+        body::scan(scope, request, &mut plan, target, *tenant, wanted).await?;
+    } else if by_model && target.api.has_prefix() && target.model.is_none() {
+        body::find_model(scope, request, &mut plan, target).await?;
+        scope.record.asks_for(Some(&plan.model), tenant.map(str::as_bytes));
     } else {
         let named = target.named_model().map(str::as_bytes);
+        if by_model {
+            plan.model = model::of_target(target, request);
+        }
         scope.record.asks_for(named, tenant.map(str::as_bytes));
         body::take_at_hand(scope.client, &mut plan)?;
+    }
+    if by_model && !plan.model.is_empty() {
+        follow_model(scope, request, &mut plan, admitted).await?;
+    }
+    if let Some(shortfall) = plan.shortfall {
+        let (endpoint, why) = (plan.endpoint.name.as_str(), shortfall.as_str());
+        tracing::debug!(endpoint, why, "decided with less than the body might tell");
+        plan.endpoint.metrics.shortfall(why);
     }
     scope.body_read = plan.framing.is_done();
     Ok(Decision::Forward(plan))
@@ -95,6 +116,40 @@ fn stored_response(target: &Target<'_>, request: &Request) -> Option<String> {
         return None;
     }
     stored::id_of(target.path.unwrap_or(request.path())).map(str::to_owned)
+}
+
+/// Whether the start of the prompt decides.
+fn by_prefix(target: &Target<'_>, variant: &Variant) -> bool {
+    variant.routing.strategy == Strategy::PrefixAware
+        && target.api.has_prefix()
+        && variant.instances.len() > 1
+}
+
+/// Sends a request where its model is served.
+async fn follow_model<'f>(
+    scope: &mut Scope<'f>,
+    request: &Request,
+    plan: &mut Plan<'f>,
+    Admitted { asked, tenant }: &Admitted<'_>,
+) -> Result<(), Stop> {
+    let Asked::Instances(target) = asked else { return Ok(()) };
+    let (fleet, rng) = (scope.fleet, &scope.worker.rng);
+    let chosen = (plan.endpoint, plan.variant);
+    let model::Destination { endpoint, variant, rule, named } =
+        model::find(fleet, target, chosen, request, &plan.model, rng).await.map_err(Stop::Reply)?;
+    plan.rule = rule;
+    plan.model.truncate(named);
+    if std::ptr::eq(variant, plan.variant) {
+        return Ok(());
+    }
+    (plan.endpoint, plan.variant, plan.key) = (endpoint, variant, None);
+    scope.record.endpoint = Some(endpoint);
+    scope.record.variant = Some(variant);
+    if by_prefix(target, variant) {
+        let wanted = body::Wanted { key: true, model: false };
+        body::scan(scope, request, plan, target, *tenant, wanted).await?;
+    }
+    Ok(())
 }
 
 /// The target to send on when the API's path at the instance is another; the query stays.

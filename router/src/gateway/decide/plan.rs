@@ -6,8 +6,8 @@ use bytes::Bytes;
 use router_ebpf::framing::Framing;
 
 use crate::{
-    fleet::{Endpoint, Variant},
-    prefix::{Api, PrefixKey},
+    fleet::{Endpoint, Rule, Serves, Variant},
+    prefix::{Api, PrefixKey, Shortfall},
 };
 
 /// What is decided about a request before an instance is chosen.
@@ -15,12 +15,20 @@ pub(in crate::gateway) struct Plan<'f> {
     pub(in crate::gateway) api: Api,
     pub(in crate::gateway) endpoint: &'f Endpoint,
     pub(in crate::gateway) variant: &'f Variant,
+    /// Whether the model chose the endpoint, so that a stored response may be at any.
+    pub(in crate::gateway) any_endpoint: bool,
     /// `None` where no prefix decides: another strategy, no choice to make, no prompt.
     pub(in crate::gateway) key: Option<PrefixKey>,
     /// Whether there is no key because the body could not be decoded.
     pub(in crate::gateway) undecodable: bool,
+    /// Why the body told less than it might have.
+    pub(in crate::gateway) shortfall: Option<Shortfall>,
     /// The stored response that the request names: it is for the instance that keeps it.
     pub(in crate::gateway) stored: Option<String>,
+    /// The model that instances have to list; empty where that makes no difference.
+    pub(in crate::gateway) model: Vec<u8>,
+    /// Which instances serve it.
+    pub(in crate::gateway) rule: Rule,
     /// The target to send instead of the client's.
     pub(in crate::gateway) target: Option<Vec<u8>>,
     /// The body as far as it was read, framing included.
@@ -29,4 +37,11 @@ pub(in crate::gateway) struct Plan<'f> {
     pub(in crate::gateway) framing: Framing,
     /// Time spent on deciding, without waiting for the client.
     pub(in crate::gateway) spent: Duration,
+}
+
+impl Plan<'_> {
+    /// Which instances may serve it.
+    pub(in crate::gateway) fn serves(&self) -> Serves<'_> {
+        Serves { model: &self.model, rule: self.rule }
+    }
 }

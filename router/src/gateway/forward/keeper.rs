@@ -9,17 +9,18 @@ use tokio::task::JoinSet;
 
 use crate::{
     api::stored,
-    fleet::{Instance, Variant, probe},
-    gateway::{decide::Plan, read::Request, scope::Scope},
+    fleet::{Endpoint, Instance, Variant, probe},
+    gateway::{credentials::Credentials, decide::Plan, read::Request, scope::Scope},
 };
 
 /// How long an instance may take to say whether it has a response.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
-/// Fields by which a client may show who it is.
-const CREDENTIALS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
 
-/// The instance that keeps the stored response that the request names. The plan's variant becomes that of
-/// the instance.
+/// An instance and where it belongs.
+type Member<'f> = (&'f Endpoint, &'f Arc<Variant>, &'f Arc<Instance>);
+
+/// The instance that keeps the stored response that the request names. The plan's endpoint and variant
+/// become those of the instance.
 ///
 /// `None` where nobody is known to have it, or there is nobody to choose among.
 pub(super) async fn find<'f>(
@@ -28,21 +29,26 @@ pub(super) async fn find<'f>(
     plan: &mut Plan<'f>,
 ) -> Option<Arc<Instance>> {
     let id = plan.stored.take().filter(|id| stored::is_plain(id))?;
-    let members: Vec<(&'f Variant, &'f Arc<Instance>)> = plan.endpoint.instances().collect();
+    // A model may have chosen any endpoint for it, where the path names none.
+    let fleet = scope.fleet;
+    let within = |endpoint: &Endpoint| plan.any_endpoint || std::ptr::eq(endpoint, plan.endpoint);
+    let members: Vec<Member<'f>> =
+        fleet.instances().filter(|(endpoint, ..)| within(endpoint)).collect();
     if members.len() < 2 {
         return None;
     }
     let remembered = &scope.worker.shared.stored;
-    let known = members.iter().find(|(_, instance)| remembered.is_at(id.as_bytes(), instance.id));
-    let (variant, instance) = match known {
+    let known = members.iter().find(|(.., instance)| remembered.is_at(id.as_bytes(), instance.id));
+    let (endpoint, variant, instance) = match known {
         Some(&member) => member,
         None => {
             let member = members[ask(scope, request, plan, &members, &id).await?];
-            remembered.note(id.as_bytes(), member.1.id);
+            remembered.note(id.as_bytes(), member.2.id);
             member
         }
     };
-    plan.variant = variant;
+    (plan.endpoint, plan.variant) = (endpoint, variant);
+    scope.record.endpoint = Some(endpoint);
     scope.record.variant = Some(variant);
     Some(instance.clone())
 }
@@ -52,20 +58,17 @@ async fn ask(
     scope: &Scope<'_>,
     request: &Request,
     plan: &Plan<'_>,
-    members: &[(&Variant, &Arc<Instance>)],
+    members: &[Member<'_>],
     id: &str,
 ) -> Option<usize> {
     let target = plan.target.as_deref().map(String::from_utf8_lossy);
     let path = target.as_deref().unwrap_or(request.path());
     let path: Rc<str> = format!("{}/{id}", stored::collection(path)?).into();
-    let credentials: Rc<[(&str, Vec<u8>)]> = CREDENTIALS
-        .iter()
-        .filter_map(|name| Some((*name, request.header(name)?.to_vec())))
-        .collect();
+    let credentials = Credentials::of(request);
     // Made-up ids must not flood the instances.
     let _permit = scope.worker.searches.acquire().await.ok()?;
     let mut asked = JoinSet::new();
-    for (index, (_, instance)) in members.iter().enumerate() {
+    for (index, (.., instance)) in members.iter().enumerate() {
         let (instance, path, credentials) =
             (Arc::clone(instance), path.clone(), credentials.clone());
         asked
@@ -80,9 +83,8 @@ async fn ask(
 }
 
 /// Whether an instance has what is at `path`.
-async fn has(instance: &Instance, path: &str, credentials: &[(&str, Vec<u8>)]) -> bool {
-    let headers: Vec<(&str, &[u8])> =
-        credentials.iter().map(|(name, value)| (*name, &**value)).collect();
+async fn has(instance: &Instance, path: &str, credentials: &Credentials) -> bool {
+    let headers = credentials.fields();
     let get = probe::Get {
         authority: &instance.authority,
         path,

@@ -56,7 +56,7 @@ pub(super) async fn forward<'f>(
             Some(keeper) => routing::choose_keeper(plan.variant, keeper),
             None => {
                 let mut rng = scope.worker.rng.borrow_mut();
-                routing::choose(plan.variant, plan.key, &tried, &mut rng)
+                routing::choose_of(plan.variant, plan.serves(), plan.key, &tried, &mut rng)
             }
         };
         let choice = match choice {
@@ -100,7 +100,9 @@ pub(super) async fn forward<'f>(
                 // Others would say that there is no such response.
                 if tried.len() >= MAX_TRIES || keeper.is_some() {
                     scope.record.outcome = Some(outcome);
-                    let left = |i: &Arc<Instance>| !tried.contains(&i.id) && !i.is_draining();
+                    let left = |i: &Arc<Instance>| {
+                        !tried.contains(&i.id) && !i.is_draining() && i.admitted(plan.serves())
+                    };
                     let all = keeper.is_some() || !plan.variant.instances.iter().any(left);
                     let failure = own.unwrap_or_else(|| failure::unreachable(tried.len(), all));
                     return Err(Stop::Reply(failure));

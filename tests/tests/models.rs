@@ -1,0 +1,562 @@
+//! Fleets whose instances serve different models.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tests::{
+    Engine, Gate, Gateway, Message, Setup, Upstream, eventually,
+    message::{request, request_with, response},
+};
+
+/// An instance with a list of models that can be changed.
+struct Server {
+    upstream: Upstream,
+    models: Arc<Mutex<Vec<&'static str>>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn new(models: &[&'static str]) -> Self {
+        let (models, asked) =
+            (Arc::new(Mutex::new(models.to_vec())), Arc::<AtomicUsize>::default());
+        let upstream = Upstream::answering({
+            let (models, asked) = (models.clone(), asked.clone());
+            move |request| {
+                if request.target() != "/v1/models" {
+                    return response(200, "served");
+                }
+                asked.fetch_add(1, Ordering::SeqCst);
+                response(200, list(&models.lock().expect("a list")))
+            }
+        });
+        Self { upstream, models, asked }
+    }
+
+    /// One that answers this when it is asked for its models.
+    fn refusing(status: u16, body: &'static str) -> Upstream {
+        Upstream::answering(move |request| match request.target() {
+            "/v1/models" => response(status, body),
+            _ => response(200, "served"),
+        })
+    }
+
+    fn load(&self, model: &'static str) {
+        self.models.lock().expect("a list").push(model);
+    }
+}
+
+fn list(models: &[&str]) -> String {
+    let data: Vec<_> =
+        models.iter().map(|id| serde_json::json!({ "id": id, "object": "model" })).collect();
+    serde_json::json!({ "object": "list", "data": data }).to_string()
+}
+
+/// Requests that an instance has served, lists of models left out.
+fn served(upstream: &Upstream) -> usize {
+    upstream.requests().iter().filter(|request| request.method() == "POST").count()
+}
+
+fn learning(setup: Setup) -> Setup {
+    setup.set("models.interval", "50ms")
+}
+
+/// Waits until the gateway knows as many lists.
+fn known(gateway: &Gateway, count: usize) {
+    eventually("the lists are known", || {
+        let status = gateway.status().to_string();
+        status.matches("\"models\":").count() >= count
+    });
+}
+
+fn ask(gateway: &Gateway, model: &str, text: &str) -> Message {
+    gateway.ask(body("/v1/chat/completions", model, text))
+}
+
+fn body(path: &str, model: &str, text: &str) -> Vec<u8> {
+    let messages = serde_json::json!([{ "role": "user", "content": text }]);
+    // The model behind the prompt, as some clients have it.
+    let body = format!("{{\"messages\":{messages},\"model\":\"{model}\"}}");
+    request("POST", path, body)
+}
+
+#[test]
+fn a_request_goes_to_an_instance_that_lists_its_model() {
+    for strategy in ["prefix-aware", "least-outstanding-requests", "random"] {
+        let (a, b) = (Server::new(&["llama", "alias"]), Server::new(&["qwen"]));
+        let gateway = learning(Setup::new(Engine::Userspace))
+            .instances([&a.upstream, &b.upstream])
+            .routing("strategy", strategy)
+            .start();
+        known(&gateway, 2);
+        for n in 0..20 {
+            for model in ["llama", "alias", "qwen"] {
+                assert_eq!(ask(&gateway, model, &format!("{n}")).status(), 200);
+            }
+        }
+        assert_eq!((served(&a.upstream), served(&b.upstream)), (40, 20), "{strategy}");
+        gateway.expect_idle();
+    }
+}
+
+#[test]
+fn an_adapter_is_found_once_it_is_loaded_and_home_is_among_those_that_have_it() {
+    let servers = [(); 4].map(|()| Server::new(&["llama"]));
+    let gateway = learning(Setup::new(Engine::Userspace))
+        .instances(servers.iter().map(|server| &server.upstream))
+        .prefix_aware(1024, 100)
+        .start();
+    known(&gateway, 4);
+    servers[1].load("sql");
+    servers[2].load("sql");
+    eventually("two have it", || gateway.status().to_string().matches("\"sql\"").count() == 2);
+    let home = |n: usize| {
+        let answer = ask(&gateway, "sql", &format!("{n}"));
+        assert_eq!((answer.status(), answer.get("x-atalho-reason")), (200, Some("home")));
+        answer.get("x-atalho-instance").expect("an instance answered").to_owned()
+    };
+    let homes: Vec<_> = (0..30).map(home).collect();
+    assert_eq!(homes, (0..30).map(home).collect::<Vec<_>>(), "homes stay");
+    let counts = [0, 1, 2, 3].map(|n| served(&servers[n].upstream));
+    assert!(counts[0] + counts[3] == 0 && counts[1] > 0 && counts[2] > 0, "{counts:?}");
+    // What all have goes to all of them still.
+    (0..60).for_each(|n| drop(ask(&gateway, "llama", &format!("{n}"))));
+    assert!(servers.iter().all(|server| served(&server.upstream) > 0));
+}
+
+#[test]
+fn a_model_that_nobody_lists_does_not_exist() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    let gateway =
+        learning(Setup::new(Engine::Userspace)).instances([&a.upstream, &b.upstream]).start();
+    known(&gateway, 2);
+    let answer = ask(&gateway, "gpt", "x");
+    assert_eq!((answer.status(), answer.get("x-atalho-error")), (404, Some("model_not_found")));
+    let error = answer.json();
+    assert_eq!(error["error"]["code"], "model_not_found");
+    assert!(error["error"]["message"].as_str().is_some_and(|text| text.contains("`gpt`")));
+    let answer = gateway.ask(body("/v1/messages", "claude", "x"));
+    assert_eq!(
+        (answer.status(), &answer.json()["error"]["type"]),
+        (404, &"not_found_error".into())
+    );
+    // Without a model, or with an empty one, any instance has a default.
+    for model in ["", "llama"] {
+        assert_eq!(ask(&gateway, model, "x").status(), 200);
+    }
+    assert_eq!(gateway.ask(request("POST", "/v1/chat/completions", "{}")).status(), 200);
+    assert_eq!(gateway.ask(request("GET", "/v1/models/qwen", "")).status(), 200);
+    assert_eq!(gateway.ask(request("GET", "/v1/models/gpt", "")).status(), 404);
+}
+
+#[test]
+fn a_path_or_a_query_may_name_the_model() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["org/qwen"]));
+    let gateway =
+        learning(Setup::new(Engine::Userspace)).instances([&a.upstream, &b.upstream]).start();
+    known(&gateway, 2);
+    let upgrade = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    for target in ["/v1/models/org/qwen", "/v1/models/org%2Fqwen", "/v1/realtime?model=org%2Fqwen"]
+    {
+        let fields: &[_] = if target.contains("realtime") { &upgrade } else { &[] };
+        for _ in 0..10 {
+            let answer = gateway.connect().ask(request_with("GET", target, fields, ""));
+            assert_eq!(answer.status(), 200, "{target}");
+            assert_eq!(answer.payload(), b"served");
+        }
+    }
+    let asked = |server: &Server| {
+        let requests = server.upstream.requests();
+        requests.iter().filter(|request| request.target() != "/v1/models").count()
+    };
+    assert_eq!((asked(&a), asked(&b)), (0, 30));
+    let answer = gateway.connect().ask(request_with("GET", "/v1/realtime?model=gpt", &upgrade, ""));
+    assert_eq!((answer.status(), answer.get("x-atalho-error")), (404, Some("model_not_found")));
+}
+
+#[test]
+fn an_adapter_that_was_loaded_a_moment_ago_is_not_refused() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream])
+        .set("models.interval", "1h")
+        .start();
+    known(&gateway, 2);
+    for (n, adapter) in ["sql", "python", "rust"].into_iter().enumerate() {
+        assert_eq!(ask(&gateway, adapter, "x").status(), 404, "not loaded yet");
+        b.load(adapter);
+        assert_eq!(ask(&gateway, adapter, "x").status(), 200);
+        assert_eq!((served(&a.upstream), served(&b.upstream)), (0, n + 1));
+    }
+}
+
+#[test]
+fn the_first_requests_wait_for_the_lists() {
+    let gate = Gate::new();
+    let server = |model: &'static str| {
+        let gate = gate.clone();
+        Upstream::answering(move |request| {
+            if request.target() != "/v1/models" {
+                return response(200, "served");
+            }
+            gate.wait();
+            response(200, list(&[model]))
+        })
+    };
+    let (a, b) = (server("llama"), server("qwen"));
+    let gateway = learning(Setup::new(Engine::Userspace)).instances([&a, &b]).start();
+    eventually("they are asked", || gate.waiting() == 2);
+    let clients: Vec<_> = (0..8)
+        .map(|n| {
+            let mut client = gateway.connect();
+            client.send(body("/v1/chat/completions", "qwen", &n.to_string()));
+            client
+        })
+        .collect();
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.response().status(), 200);
+    }
+    assert_eq!((served(&a), served(&b)), (0, 8));
+}
+
+#[test]
+fn models_that_do_not_exist_make_few_questions() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream])
+        .set("models.interval", "1h")
+        .start();
+    known(&gateway, 2);
+    let asked = || a.asked.load(Ordering::SeqCst);
+    let before = asked();
+    std::thread::scope(|scope| {
+        for n in 0..50 {
+            let gateway = &gateway;
+            scope.spawn(move || {
+                assert_eq!(ask(gateway, &format!("gpt-{n}"), "x").status(), 404);
+            });
+        }
+    });
+    // One round for the first to come, and one for those that came while it ran; more only if some
+    // took more than half a second to arrive.
+    let rounds = asked() - before;
+    assert!((1..10).contains(&rounds), "{rounds}");
+}
+
+#[test]
+fn an_instance_that_does_not_tell_its_models_does_not_hold_up_the_answer() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    let (hangs, gate) = (Arc::new(AtomicBool::new(false)), Gate::new());
+    let silent = Upstream::answering({
+        let (hangs, gate) = (hangs.clone(), gate.clone());
+        move |_| {
+            if hangs.load(Ordering::SeqCst) {
+                gate.wait();
+            }
+            response(200, list(&["mistral"]))
+        }
+    });
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream, &silent])
+        .set("models.interval", "1h")
+        .start();
+    known(&gateway, 3);
+    hangs.store(true, Ordering::SeqCst);
+    let began = Instant::now();
+    assert_eq!(ask(&gateway, "gpt", "x").status(), 404);
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    // What another one has by now is found before the silent one is given up.
+    b.load("sql");
+    assert_eq!(ask(&gateway, "sql", "x").status(), 200);
+    gate.open();
+}
+
+#[test]
+fn adapters_that_are_named_with_their_base_or_by_path_need_not_be_listed() {
+    let (a, b) = (Server::new(&["llama", "sql"]), Server::new(&["qwen"]));
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream])
+        .set("models.interval", "1h")
+        .start();
+    known(&gateway, 2);
+    for (model, count) in [
+        ("llama:sql", (1, 0)),
+        ("llama:python", (2, 0)),
+        ("qwen:sql", (2, 1)),
+        ("qwen:a:b", (2, 1)),
+    ] {
+        let status = if model == "qwen:a:b" { 404 } else { 200 };
+        assert_eq!(ask(&gateway, model, "x").status(), status, "{model}");
+        assert_eq!((served(&a.upstream), served(&b.upstream)), count, "{model}");
+    }
+    let generate = |adapter: &str| {
+        let body = serde_json::json!({ "text": "x", "lora_path": adapter });
+        gateway.ask(request("POST", "/generate", body.to_string())).status()
+    };
+    assert!((0..10).all(|_| generate("sql") == 200));
+    assert_eq!((served(&a.upstream), served(&b.upstream)), (12, 1), "the one that lists it");
+    assert_eq!(generate("/adapters/python"), 200, "any");
+}
+
+#[test]
+fn an_instance_that_says_not_found_is_asked_again_and_so_are_its_equals() {
+    // As engines do, these refuse what they have not loaded.
+    let engine = || {
+        let models = Arc::new(Mutex::new(vec!["llama"]));
+        let upstream = Upstream::answering({
+            let models = models.clone();
+            move |request| {
+                let models = models.lock().expect("a list");
+                if request.target() == "/v1/models" {
+                    return response(200, list(&models));
+                }
+                let body = request.json();
+                let model = body["model"].as_str().expect("a model");
+                response(if models.contains(&model) { 200 } else { 404 }, "{}")
+            }
+        });
+        (upstream, models)
+    };
+    let engines = [(); 3].map(|()| engine());
+    for strategy in ["prefix-aware", "least-outstanding-requests"] {
+        let gateway = Setup::new(Engine::Userspace)
+            .instances(engines.iter().map(|(upstream, _)| upstream))
+            .routing("strategy", strategy)
+            .set("models.interval", "1h")
+            .start();
+        known(&gateway, 3);
+        let adapter = if strategy == "prefix-aware" { "sql" } else { "python" };
+        assert_eq!(ask(&gateway, adapter, "x").status(), 404, "by the instance");
+        engines[1].1.lock().expect("a list").push(adapter);
+        // A request that happens to reach it tells nothing; others are answered 404 until it is known.
+        let listed = || gateway.status().to_string().contains(&format!("\"{adapter}\"]"));
+        let mut n = 0;
+        eventually("it is found", || {
+            n += 1;
+            ask(&gateway, adapter, &format!("{n}"));
+            listed()
+        });
+        assert!((0..20).all(|n| ask(&gateway, adapter, &format!("{n}")).status() == 200));
+        // Adapters of the first half would tell the instances of the second one apart.
+        engines[1].1.lock().expect("a list").pop();
+    }
+}
+
+#[test]
+fn a_stored_response_is_found_at_the_endpoint_that_its_model_chose() {
+    let keeper = |model: &'static str| {
+        let id = format!("resp_{model}");
+        Upstream::answering(move |request| match (request.method(), request.target()) {
+            (_, "/v1/models") => response(200, list(&[model])),
+            ("POST", "/v1/responses") => {
+                let body = request.json();
+                let previous = body["previous_response_id"].as_str();
+                match previous.is_none_or(|previous| previous == id) {
+                    true => response(200, serde_json::json!({ "id": id }).to_string()),
+                    false => response(404, "{}"),
+                }
+            }
+            ("GET", target) if target == format!("/v1/responses/{id}") => response(200, "kept"),
+            _ => response(404, "{}"),
+        })
+    };
+    let fleet = ["llama", "qwen"].map(|model| [(); 2].map(|()| keeper(model)));
+    let endpoint = |name: &str, instances: &[Upstream; 2]| {
+        let [a, b] = instances.each_ref().map(Upstream::url);
+        format!(
+            "[[endpoint]]\nname = \"{name}\"\n[[endpoint.variant]]\nname = \"main\"\n\
+             instance = [{{ url = \"{a}\" }}, {{ url = \"{b}\" }}]\n"
+        )
+    };
+    let both = endpoint("first", &fleet[0]) + &endpoint("second", &fleet[1]);
+    let setup = learning(Setup::new(Engine::Userspace)).endpoints(&both);
+    let gateway = setup.clone().start();
+    known(&gateway, 4);
+    let create = |gateway: &Gateway, body: serde_json::Value| {
+        gateway.ask(request("POST", "/v1/responses", body.to_string()))
+    };
+    let read = |gateway: &Gateway, id: &str| {
+        gateway.ask(request("GET", &format!("/v1/responses/{id}"), "")).status()
+    };
+    for model in ["llama", "qwen"] {
+        let id = format!("resp_{model}");
+        let made = create(&gateway, serde_json::json!({ "model": model, "input": "x" }));
+        assert_eq!((made.status(), &made.json()["id"]), (200, &id.as_str().into()));
+        assert_eq!(read(&gateway, &id), 200);
+    }
+    gateway.stop();
+    // One that remembers nothing.
+    let gateway = setup.start();
+    known(&gateway, 4);
+    for id in ["resp_llama", "resp_qwen"] {
+        assert_eq!(read(&gateway, id), 200);
+        // The model may be left out, or the stored response's own.
+        let follow = serde_json::json!({ "previous_response_id": id, "input": "y" });
+        assert_eq!(create(&gateway, follow).status(), 200);
+    }
+    assert_eq!(read(&gateway, "resp_other"), 404);
+}
+
+#[test]
+fn a_fleet_of_equals_leaves_it_to_the_instances() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["llama"]));
+    let gateway =
+        learning(Setup::new(Engine::Userspace)).instances([&a.upstream, &b.upstream]).start();
+    known(&gateway, 2);
+    assert_eq!(ask(&gateway, "gpt", "x").status(), 200, "as far as the gateway is concerned");
+}
+
+#[test]
+fn an_instance_without_a_list_serves_what_no_other_lists() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    for (status, text) in
+        [(404, "{}"), (401, "{}"), (200, "<html>"), (200, r#"{"object":"list","data":[]}"#)]
+    {
+        let dark = Server::refusing(status, text);
+        let gateway = learning(Setup::new(Engine::Userspace))
+            .instances([&a.upstream, &b.upstream, &dark])
+            .prefix_aware(1024, 100)
+            .start();
+        known(&gateway, 2);
+        for n in 0..10 {
+            for model in ["llama", "qwen", "gpt"] {
+                assert_eq!(ask(&gateway, model, &format!("{n}")).status(), 200);
+            }
+        }
+        assert_eq!(served(&dark), 10, "{status}");
+    }
+    assert_eq!((served(&a.upstream), served(&b.upstream)), (40, 40));
+}
+
+#[test]
+fn an_instance_that_stops_answering_keeps_its_models() {
+    let a = Server::new(&["llama"]);
+    let mut b = Server::new(&["qwen"]);
+    let gateway = learning(Setup::new(Engine::Userspace))
+        .instances([&a.upstream, &b.upstream])
+        .set("health.active", true)
+        .set("health.interval", "50ms")
+        .set("health.timeout", "50ms")
+        .start();
+    known(&gateway, 2);
+    b.upstream.die();
+    eventually("it is down", || gateway.metric("atalho_instance_available", &[]) == 1.0);
+    let answer = ask(&gateway, "qwen", "x");
+    assert_eq!(answer.status(), 503, "the other one does not serve it");
+    assert_eq!(served(&a.upstream), 0);
+}
+
+#[test]
+fn the_model_chooses_the_endpoint_and_its_prefixes_have_their_homes_there() {
+    let llama = [(); 3].map(|()| Server::new(&["llama"]));
+    let qwen = [(); 3].map(|()| Server::new(&["qwen"]));
+    let instances = |servers: &[Server]| {
+        let urls: Vec<_> =
+            servers.iter().map(|s| format!("{{ url = \"{}\" }}", s.upstream.url())).collect();
+        urls.join(", ")
+    };
+    let gateway = learning(Setup::new(Engine::Userspace))
+        .endpoints(&format!(
+            r#"
+            [[endpoint]]
+            name = "first"
+            [[endpoint.variant]]
+            name = "main"
+            prefix_length = 1024
+            instance = [{}]
+            [[endpoint]]
+            name = "second"
+            [[endpoint.variant]]
+            name = "main"
+            prefix_length = 4096
+            instance = [{}]
+            "#,
+            instances(&llama),
+            instances(&qwen)
+        ))
+        .start();
+    known(&gateway, 6);
+    let common = "word ".repeat(500);
+    let count = |servers: &[Server]| servers.iter().map(|s| served(&s.upstream)).sum::<usize>();
+    let mut by_name = Vec::new();
+    for n in 0..20 {
+        // The difference is behind the first endpoint's prefix, and within the second one's.
+        let text = format!("{common}{n}");
+        let answer = ask(&gateway, "qwen", &text);
+        assert_eq!((answer.status(), answer.get("x-atalho-reason")), (200, Some("home")));
+        let named =
+            gateway.ask(body("/endpoints/second/openai/v1/chat/completions", "qwen", &text));
+        assert_eq!(answer.get("x-atalho-instance"), named.get("x-atalho-instance"));
+        by_name.push(named.get("x-atalho-instance").map(str::to_owned));
+    }
+    assert_eq!((count(&llama), count(&qwen)), (0, 40));
+    by_name.sort();
+    by_name.dedup();
+    assert!(by_name.len() > 1, "its own prefix length holds");
+    assert_eq!(ask(&gateway, "llama", &common).status(), 200);
+    assert_eq!(count(&llama), 1);
+    // A named endpoint is that one, whatever the model.
+    let answer = gateway.ask(body("/endpoints/first/openai/v1/chat/completions", "qwen", "x"));
+    assert_eq!((answer.status(), count(&llama)), (200, 2), "its instances are alike");
+    let models = gateway.ask(request("GET", "/v1/models", "")).json();
+    let ids: Vec<_> = models["data"].as_array().expect("a list").iter().map(|m| &m["id"]).collect();
+    assert_eq!(ids, ["llama", "qwen"]);
+    let models = gateway.ask(request("GET", "/endpoints/second/openai/v1/models", "")).json();
+    assert_eq!(models["data"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn who_may_not_see_the_models_is_told_so() {
+    let (a, b) = (Server::refusing(401, r#"{"error":"who?"}"#), Server::refusing(401, "{}"));
+    let gateway = Setup::new(Engine::Userspace).instances([&a, &b]).start();
+    let answer = gateway.ask(request("GET", "/v1/models", ""));
+    assert_eq!((answer.status(), &answer.json()["error"]), (401, &"who?".into()));
+}
+
+#[test]
+fn nobody_to_ask_is_no_empty_list() {
+    let mut dead = Upstream::manual();
+    dead.die();
+    let failing = Server::refusing(500, "{}");
+    let gateway = Setup::new(Engine::Userspace).instances([&dead, &failing]).start();
+    let answer = gateway.ask(request("GET", "/v1/models", ""));
+    assert_eq!((answer.status(), answer.get("x-atalho-error")), (503, Some("models_unavailable")));
+    assert!(answer.get("retry-after").is_some());
+}
+
+#[test]
+fn lists_are_given_again_to_the_same_credentials_and_only_to_those() {
+    let server = Server::new(&["llama"]);
+    let gateway =
+        Setup::single(Engine::Userspace, &server.upstream).set("models.cache", "1h").start();
+    let asked = || server.asked.load(Ordering::SeqCst);
+    let fields: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("Authorization", "Bearer one")],
+        &[("Authorization", "Bearer two")],
+        &[("X-Api-Key", "one")],
+        &[("Authorization", "Bearer one"), ("X-Api-Key", "one")],
+    ];
+    for (n, fields) in fields.into_iter().enumerate() {
+        for _ in 0..3 {
+            let answer = gateway.ask(request_with("GET", "/v1/models", fields, ""));
+            assert_eq!((answer.status(), &answer.json()["data"][0]["id"]), (200, &"llama".into()));
+        }
+        assert_eq!(asked(), n + 1, "{fields:?}");
+        let last = server.upstream.requests().pop().expect("asked");
+        for name in ["authorization", "x-api-key"] {
+            let sent = fields.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
+            assert_eq!(last.get(name), sent.map(|(_, value)| *value));
+        }
+    }
+}
