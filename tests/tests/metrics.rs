@@ -72,6 +72,13 @@ for_each_engine! {
         let metrics = gateway.metrics();
         let labels = [("engine", engine.name())];
         assert_eq!(metrics.sum("atalho_engine_available", &labels), 1.0);
+        // What may happen is shown before it does, or an alert could not see the first time.
+        for engine in ["sockmap", "splice"] {
+            for reason in ["hole", "backlog", "unread", "interface"] {
+                let labels = [("engine", engine), ("reason", reason)];
+                assert_eq!(metrics.matching("atalho_fallbacks_total", &labels).count(), 1);
+            }
+        }
         let status = gateway.status().to_string();
         assert!(status.contains(engine.name()), "{status}");
     }

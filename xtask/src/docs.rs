@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::command::Cmd;
+use crate::{command::Cmd, links};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
@@ -49,16 +49,9 @@ fn links_between_files_lead_somewhere() {
         ["README.md", "CHANGELOG.md"].map(|file| root().join(file)).into();
     let docs = fs::read_dir(root().join("docs")).expect("the directory");
     pages.extend(docs.map(|entry| entry.expect("an entry").path()));
-    let mut broken = Vec::new();
+    let mut dead = Vec::new();
     for page in pages.iter().filter(|page| page.extension().is_some_and(|end| end == "md")) {
-        let text = fs::read_to_string(page).expect("a page");
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap_or_default();
-            let elsewhere = file.is_empty() || file.contains("://");
-            if !elsewhere && !page.with_file_name(file).exists() {
-                broken.push(format!("{} links to {link}", page.display()));
-            }
-        }
+        dead.extend(links::broken(page, &fs::read_to_string(page).expect("a page")));
     }
-    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(dead.is_empty(), "{dead:#?}");
 }

@@ -6,6 +6,7 @@ mod command;
 mod docs;
 mod doctor;
 mod ebpf;
+mod links;
 mod package;
 mod run;
 mod setup;
@@ -48,7 +49,7 @@ enum Task {
     Run(run::Options),
     /// Run every check: format, lints, documentation, model checker, fuzzing, all tests.
     Test(test::Options),
-    /// Measure; what follows is passed on (`cargo xtask bench --help`).
+    /// Measure; what follows is passed on (`cargo xtask bench --help` lists it).
     #[command(disable_help_flag = true)]
     Bench {
         /// Options of the benchmarks.
@@ -57,7 +58,8 @@ enum Task {
     },
     /// Say what of the toolchain is there, what is missing, and which engines work on this host.
     Doctor,
-    /// Build a release and pack it: binary, completions, systemd unit, licence, in target/package.
+    /// Build a release and pack it: binary, completions, systemd unit, licence, pages, in
+    /// target/package; its debug symbols beside it.
     Package,
 }
 
@@ -105,7 +107,14 @@ fn build(workspace: &Workspace, profile: Profile) -> Result<std::path::PathBuf> 
     Ok(binary)
 }
 
+/// What the benchmarks answer to `--help`. A test of theirs keeps it as it is.
+const BENCH_HELP: &str = include_str!("../../bench/help.txt");
+
 fn bench(workspace: &Workspace, options: &[String]) -> Result<()> {
+    if options.iter().any(|option| option == "--help" || option == "-h") {
+        print!("{BENCH_HELP}");
+        return Ok(());
+    }
     ebpf::build_or_explain(workspace)?;
     workspace.cargo("build").args(["--release", "-p", "router", "-p", "bench"]).run()?;
     command::Cmd::new(workspace.binary("atalho-bench", true)).args(options).run()

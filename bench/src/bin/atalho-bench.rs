@@ -189,6 +189,10 @@ fn check(goals: &[Goal]) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -205,5 +209,19 @@ mod tests {
         let parsed = |args: &[&str]| rounds(&Cli::parse_from([&["atalho-bench"], args].concat()));
         assert_eq!([parsed(&[]), parsed(&["--check"])], [3, 6]);
         assert_eq!(parsed(&["--check", "--rounds", "10"]), 10);
+    }
+
+    /// `cargo xtask bench --help` shows this file without building the benchmarks. With `UPDATE_DOCS=1`
+    /// in the environment, this writes it instead of comparing.
+    #[test]
+    fn the_help_of_the_task_is_that_of_the_benchmarks() {
+        let mut command = Cli::command().bin_name("cargo xtask bench").term_width(100);
+        let help = command.render_long_help().to_string();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("help.txt");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            return fs::write(&file, help).expect("written");
+        }
+        let written = fs::read_to_string(&file).unwrap_or_default();
+        assert!(written == help, "UPDATE_DOCS=1 cargo test -p bench --bins writes {file:?}");
     }
 }
