@@ -1,8 +1,10 @@
 //! Links within pages of Markdown.
 
+#[cfg(test)]
 use std::path::Path;
 
 /// Where a page's links lead, in order, outside code.
+#[cfg(test)]
 pub(crate) fn targets(text: &str) -> Vec<&str> {
     let mut all = Vec::new();
     each_link(text, |_, target| all.push(target));
@@ -11,6 +13,7 @@ pub(crate) fn targets(text: &str) -> Vec<&str> {
 
 /// The names that links to headings of a page use: lower case, spaces as hyphens, without punctuation;
 /// a name that comes again gets a number.
+#[cfg(test)]
 pub(crate) fn anchors(text: &str) -> Vec<String> {
     let (mut all, mut names) = (Vec::new(), Vec::new());
     let mut code = false;
@@ -40,6 +43,7 @@ pub(crate) fn is_external(target: &str) -> bool {
 }
 
 /// What is wrong with a page's links: files that are not there, headings that a page has not.
+#[cfg(test)]
 pub(crate) fn broken(page: &Path, text: &str) -> Vec<String> {
     let mut broken = Vec::new();
     for target in targets(text).into_iter().filter(|target| !is_external(target)) {
