@@ -353,3 +353,37 @@ fn the_admin_listener_serves_nothing_else_and_is_hard_to_upset() {
     // The API's listener does not know the admin pages.
     assert_eq!(gateway.ask(request("GET", "/metrics", "")).payload(), b"ok");
 }
+
+#[test]
+fn a_prefix_with_more_than_its_share_is_told_while_it_lasts() {
+    let fleet = [(); 3].map(|()| Upstream::ok());
+    let gateway = Setup::new(Engine::Userspace)
+        .instances(&fleet)
+        .prefix_aware(1024, 100)
+        .set("hot_prefix.window", "500ms")
+        .set("hot_prefix.windows", 2)
+        .start();
+    let share = || gateway.metric("atalho_top_prefix_share", &[("variant", "main")]);
+    let mut client = gateway.connect();
+    let mut ask = |text: &str| assert_eq!(client.ask(chat(text)).status(), 200);
+    // All share a beginning that is longer than the prefix.
+    let preamble = "Answer as briefly as you can. ".repeat(60);
+    let told = || gateway.lines().iter().any(|line| line.contains("more than its share"));
+    let mut n = 0;
+    eventually("it is told", || {
+        (0..50).for_each(|_| ask(&format!("{preamble}{n}")));
+        n += 1;
+        told()
+    });
+    assert!(share() > 0.9, "{}", share());
+    gateway.expect_line(&["more than its share", "endpoint=\"default\"", "variant=\"main\""]);
+    // As many that differ from the start.
+    eventually("it is over", || {
+        for _ in 0..50 {
+            n += 1;
+            ask(&format!("{n} {preamble}"));
+        }
+        gateway.lines().iter().any(|line| line.contains("no prefix has more than its share"))
+    });
+    assert!(share() < 0.2, "{}", share());
+}

@@ -112,6 +112,7 @@ impl Fleet {
                 max_in_flight: wanted.max_in_flight,
                 instances: instances.collect::<Result<_, BuildError>>()?,
                 answers: known.map(|variant| Arc::clone(&variant.answers)).unwrap_or_default(),
+                prefixes: known.map(|variant| Arc::clone(&variant.prefixes)).unwrap_or_default(),
                 drains: wanted.instances.iter().map(|i| i.drain).collect(),
                 peers: Arc::clone(&peers),
             }))

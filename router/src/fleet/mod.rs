@@ -4,11 +4,13 @@ mod build;
 pub mod counters;
 mod diagnosis;
 pub mod health;
+pub mod hot_prefix;
 mod instance;
 mod listing_rounds;
 mod listings;
 pub mod models;
 pub mod pool;
+pub mod prefix_shares;
 pub mod probe;
 mod resolve;
 #[cfg(test)]

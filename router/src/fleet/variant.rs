@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::{Instance, Rule, Serves, health::Peers};
+use super::{Instance, Rule, Serves, health::Peers, prefix_shares::PrefixShares};
 use crate::{config::Strategy, engine::Kinds, metrics::EndpointMetrics};
 
 /// A variant's routing configuration.
@@ -37,6 +37,8 @@ pub struct Variant {
     pub instances: Vec<Arc<Instance>>,
     /// How long its answers have been lately, by API.
     pub answers: Arc<Kinds>,
+    /// How its requests are shared by their prefixes.
+    pub prefixes: Arc<PrefixShares>,
     /// Which of them are draining by this variant's configuration.
     pub(super) drains: Vec<bool>,
     /// Who they are to each other.

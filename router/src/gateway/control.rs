@@ -75,6 +75,9 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let (fleets, changed) = watch::channel(());
     let current = shared.clone();
     tokio::task::spawn_local(fleet::health::run(move || current.fleet.load_full(), changed));
+    let (current, metrics) = (shared.clone(), shared.metrics.clone());
+    let watch = fleet::hot_prefix::watch(move || current.fleet.load_full(), metrics);
+    tokio::task::spawn_local(watch);
     tokio::task::spawn_local(reload(file, shared.clone(), counters, guarded, hangup, fleets));
     tokio::select! {
         name = stop_signal(&mut terminate, &mut interrupt) => {

@@ -54,6 +54,7 @@ pub(super) struct Families {
     pub(super) handovers: IntCounterVec,
     pub(super) fallbacks: IntCounterVec,
     pub(super) learned_reads: IntGaugeVec,
+    pub(super) top_prefix_share: GaugeVec,
     pub(super) engine_available: IntGaugeVec,
     pub(super) guard_packets: IntCounterVec,
     pub(super) xdp_packets: IntCounter,
@@ -252,6 +253,13 @@ impl Families {
                 "Reads from which on `auto` hands a response of unknown length over to the kernel, as \
                  learned from how long such responses have been. Absent while fewer than 16 were seen.",
                 &["endpoint_name", "variant", "api"],
+            ),
+            top_prefix_share: of.float_gauges(
+                "atalho_top_prefix_share",
+                "Share, 0 to 1, of a variant's requests that had the most frequent prefix in the \
+                 last window (hot_prefix.window); 0 while there were fewer than 100. All requests of a \
+                 prefix have one home: above an even share of the instances it is the busiest.",
+                &["endpoint_name", "variant"],
             ),
             engine_available: of.gauges(
                 "atalho_engine_available",

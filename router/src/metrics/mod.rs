@@ -210,6 +210,15 @@ impl Metrics {
         }
     }
 
+    /// Sets the share of its requests that the most frequent prefix of each variant had, by endpoint
+    /// and variant.
+    pub fn top_prefix_shares<'a>(&self, known: impl Iterator<Item = ([&'a str; 2], f64)>) {
+        self.families.top_prefix_share.reset();
+        for (labels, share) in known {
+            self.families.top_prefix_share.with_label_values(&labels).set(share);
+        }
+    }
+
     /// Runs `hook` before every rendering: the place to set gauges from live state, such as the
     /// in-flight counters.
     pub fn on_render(&self, hook: impl Fn(&Metrics) + Send + Sync + 'static) {

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use super::{
-    CorsConfig, EndpointConfig, Engine, Guard, Health, Limits, Log, Models, Pool, Prefix, Proxies,
-    Scrape, Timeouts, cors, endpoint, engine, guard, health, limits, log, models, path, pool,
-    prefix, proxies, scrape, timeouts,
+    CorsConfig, EndpointConfig, Engine, Guard, Health, HotPrefix, Limits, Log, Models, Pool,
+    Prefix, Proxies, Scrape, Timeouts, cors, endpoint, engine, guard, health, hot_prefix, limits,
+    log, models, path, pool, prefix, proxies, scrape, timeouts,
 };
 use crate::{
     api::{BasePath, Paths},
@@ -116,6 +116,8 @@ pub struct Config {
     pub health: Health,
     /// Which models the instances serve.
     pub models: Models,
+    /// When a prefix is asked for more than is good.
+    pub hot_prefix: HotPrefix,
     /// What is read from the instances' metrics pages.
     pub scrape: Scrape,
     /// The program's own log.
@@ -193,6 +195,7 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         pool: root.table("pool", pool::read),
         health: root.table("health", health::read),
         models: root.table("models", models::read),
+        hot_prefix: root.table("hot_prefix", hot_prefix::read),
         scrape: root.table("scrape", scrape::read),
         log: root.table("log", log::read),
         guard: root.table("guard", guard::read),

@@ -7,6 +7,7 @@ mod engine;
 mod global;
 mod guard;
 mod health;
+mod hot_prefix;
 mod limits;
 mod log;
 mod models;
@@ -24,6 +25,7 @@ pub use self::{
     global::{Config, NewTrace},
     guard::{Guard, GuardMode},
     health::Health,
+    hot_prefix::HotPrefix,
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
     models::Models,
@@ -46,6 +48,7 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     pool::SETTINGS,
     health::SETTINGS,
     models::SETTINGS,
+    hot_prefix::SETTINGS,
     scrape::SETTINGS,
     log::SETTINGS,
     guard::SETTINGS,

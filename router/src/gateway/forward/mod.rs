@@ -81,6 +81,9 @@ pub(super) async fn forward<'f>(
         if tried.is_empty() {
             scope.record.added = plan.spent + began.elapsed();
             plan.endpoint.metrics.decision(scope.record.added);
+            if let Some(key) = plan.key {
+                plan.variant.prefixes.note(key.0);
+            }
         }
         scope.record.chosen(&choice);
         let instance = choice.ticket.instance().clone();
