@@ -2,6 +2,13 @@
 
 use std::{fmt::Display, fs::File, io::Write};
 
+pub(crate) use self::cgroup::Cgroup;
+
+/// The integration tests' own.
+#[path = "../../tests/src/cgroup.rs"]
+#[expect(unreachable_pub, reason = "there, it is public")]
+mod cgroup;
+
 /// Says that a test cannot run here, to whoever reads its output and to the list that `cargo xtask test`
 /// shows at its end.
 ///

@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
     netns,
     network::Network,
-    process, serial,
+    process,
     wait::{DEADLINE, eventually, eventually_some, within},
 };
 
@@ -46,7 +46,6 @@ pub struct Gateway {
     exited: Option<ExitStatus>,
     namespace: Option<String>,
     _network: Option<Arc<Network>>,
-    _serial: Option<serial::Guard>,
 }
 
 impl Gateway {
@@ -73,7 +72,7 @@ impl Gateway {
             command.env("ATALHO_LOG", "info,router=debug");
         }
         command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
-        let mut gateway = Self::launch(command, setup.engine(), directory, !setup.alone);
+        let mut gateway = Self::launch(command, setup.engine(), directory);
         gateway.namespace.clone_from(&setup.namespace);
         gateway._network.clone_from(&setup.network);
         gateway
@@ -89,17 +88,11 @@ impl Gateway {
         let mut command = atalho(None);
         command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command.args(["--engine", engine.name()]).args(flags);
-        Self::launch(command, engine, directory, true)
+        Self::launch(command, engine, directory)
     }
 
     #[track_caller]
-    fn launch(
-        mut command: Command,
-        engine: Engine,
-        directory: tempfile::TempDir,
-        shared: bool,
-    ) -> Self {
-        let serial = shared.then(serial::shared);
+    fn launch(mut command: Command, engine: Engine, directory: tempfile::TempDir) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Does not outlive a test that is killed.
         // SAFETY: prctl is async-signal-safe and takes no memory.
@@ -123,7 +116,6 @@ impl Gateway {
             exited: None,
             namespace: None,
             _network: None,
-            _serial: serial,
         };
         let started = within(START, || {
             if let Some(status) = gateway.child.try_wait().expect("our child") {

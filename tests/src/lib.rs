@@ -7,6 +7,7 @@
 
 pub mod bpf;
 pub mod capture;
+pub mod cgroup;
 pub mod chunked;
 pub mod engine;
 pub mod frames;
@@ -21,7 +22,6 @@ pub mod patient;
 pub mod payload;
 pub mod peer;
 pub mod process;
-pub mod serial;
 pub mod setup;
 pub mod traffic;
 pub mod upstream;

@@ -131,11 +131,6 @@ pub fn resident(pid: u32) -> u64 {
     field(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
-/// Memory that the machine could still give away, in bytes.
-pub fn available_memory() -> u64 {
-    field("/proc/meminfo", "MemAvailable:")
-}
-
 fn field(path: &str, name: &str) -> u64 {
     fs::read_to_string(path)
         .unwrap_or_default()

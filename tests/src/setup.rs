@@ -21,7 +21,6 @@ pub struct Setup {
     routing: Table,
     instances: Vec<Table>,
     endpoints: Option<Value>,
-    pub(crate) alone: bool,
     pub(crate) namespace: Option<String>,
     /// Kept until the gateway has ended.
     pub(crate) network: Option<Arc<Network>>,
@@ -43,7 +42,6 @@ impl Setup {
             routing: Table::new(),
             instances: Vec::new(),
             endpoints: None,
-            alone: false,
             namespace: network.as_ref().map(|network| network.gateway.name().to_owned()),
             network,
             nobody: false,
@@ -151,12 +149,6 @@ impl Setup {
     pub fn endpoints(mut self, text: &str) -> Self {
         let table: Table = text.parse().expect("TOML");
         self.endpoints = Some(table["endpoint"].clone());
-        self
-    }
-
-    /// For a test that holds the lock of [`serial::alone`](crate::serial::alone).
-    pub fn alone(mut self) -> Self {
-        self.alone = true;
         self
     }
 

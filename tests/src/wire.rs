@@ -13,6 +13,10 @@ use std::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::net::UnixStream,
     },
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -62,6 +66,8 @@ pub struct Wire {
     ports: [u64; 2],
     holds: [u64; 2],
     seed: u64,
+    /// Nanoseconds that every frame takes, if it is not zero.
+    latency: Arc<AtomicU64>,
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -92,13 +98,15 @@ impl Wire {
             panic!("{}: {error}; `cargo xtask build-ebpf` builds it", path.display())
         });
         let (stop, stopped) = UnixStream::pair().expect("a pair of sockets");
+        let latency = Arc::<AtomicU64>::default();
         let (ports, holds, thread) = namespace.run(|| {
             let ports = [index(left), index(right)];
             let sockets = [packets_of(&pairs[0].1, true), packets_of(&pairs[1].1, true)];
             let holds = [index(&pairs[0].0), index(&pairs[1].0)];
             // What came in at the left goes out at the right.
             let outs = [ports[1], ports[0]];
-            let thread = std::thread::spawn(move || hold(&sockets, outs, &stopped, seed));
+            let fixed = latency.clone();
+            let thread = std::thread::spawn(move || hold(&sockets, outs, &stopped, seed, &fixed));
             for (name, link) in [("from_left", left), ("from_right", right)] {
                 let program = load(&mut ebpf, name);
                 program.attach(link, TcAttachType::Ingress).expect("an interface");
@@ -111,6 +119,7 @@ impl Wire {
             ports,
             holds,
             seed,
+            latency,
             stop,
             thread: Some(thread),
         };
@@ -136,6 +145,15 @@ impl Wire {
             settings[setting::SEED] = self.seed.wrapping_mul(2).wrapping_add(end.into());
             map.set(end, settings, 0).expect("an element");
         }
+    }
+
+    /// Makes it long: every frame takes `latency`, and none overtakes another.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn lengthen(&mut self, latency: Duration) {
+        self.latency.store(latency.as_nanos() as u64, Relaxed);
+        self.set(Shares { delay: 1_000_000, ..Shares::default() });
     }
 
     /// From now on some of the long frames that come in at the right end are overtaken by those that came with
@@ -254,7 +272,13 @@ fn size_of_address() -> libc::socklen_t {
 type Waiting = Reverse<(Instant, u64, usize, Vec<u8>)>;
 
 /// Takes frames from both sockets, and sends each to the interface opposite some time later.
-fn hold(sockets: &[OwnedFd; 2], outs: [u32; 2], stopped: &UnixStream, seed: u64) {
+fn hold(
+    sockets: &[OwnedFd; 2],
+    outs: [u32; 2],
+    stopped: &UnixStream,
+    seed: u64,
+    latency: &AtomicU64,
+) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut waiting = BinaryHeap::<Waiting>::new();
     let mut frame = vec![0; LARGEST];
@@ -283,7 +307,11 @@ fn hold(sockets: &[OwnedFd; 2], outs: [u32; 2], stopped: &UnixStream, seed: u64)
                 libc::recv(polled[end].fd, buf, frame.len(), libc::MSG_DONTWAIT)
             };
             if n > 0 {
-                let due = Instant::now() + LATEST.mul_f64(rng.f64());
+                let due = Instant::now()
+                    + match latency.load(Relaxed) {
+                        0 => LATEST.mul_f64(rng.f64()),
+                        fixed => Duration::from_nanos(fixed),
+                    };
                 waiting.push(Reverse((
                     due,
                     number * 2 + end as u64,

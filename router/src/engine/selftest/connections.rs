@@ -6,7 +6,10 @@ use std::future::poll_fn;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::LIMIT;
-use crate::net::{Stream, socket};
+use crate::net::{
+    Stream,
+    socket::{self, ConnectOptions},
+};
 
 /// Loopback.
 pub(super) const V4: &str = "127.0.0.1:0";
@@ -43,7 +46,8 @@ pub(super) async fn opened(
     segment: Option<u32>,
 ) -> std::io::Result<(Conn, TcpStream)> {
     let listener = TcpListener::bind(local).await?;
-    let near = socket::connect(&[listener.local_addr()?], LIMIT, segment).await?;
+    let options = ConnectOptions { segment, ..ConnectOptions::default() };
+    let near = socket::connect(&[listener.local_addr()?], LIMIT, &options).await?;
     let (far, _) = listener.accept().await?;
     far.set_nodelay(true)?;
     Ok((Conn::new(near), far))

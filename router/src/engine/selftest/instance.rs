@@ -15,7 +15,7 @@ use crate::{
     engine::{Conn, Handover, KernelEngine, outcome::HandoverEnd},
     http::{Limits, Method, parse_response},
     kernel::splice::SpliceObject,
-    net::socket,
+    net::socket::{self, ConnectOptions},
 };
 
 /// Most bytes of a segment that every link takes, IPv6's smallest included.
@@ -49,7 +49,8 @@ async fn steps(
 ) -> Result<(u16, String), Failure> {
     let connecting = async {
         let instances = [instance];
-        let stream = socket::connect(&instances, LIMIT, engine.segment()).await?;
+        let options = ConnectOptions { segment: engine.segment(), ..ConnectOptions::default() };
+        let stream = socket::connect(&instances, LIMIT, &options).await?;
         Ok::<_, std::io::Error>(Conn::new(stream))
     };
     let mut to = progress.step("connecting", connecting).await?;

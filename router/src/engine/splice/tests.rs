@@ -15,7 +15,10 @@ use super::*;
 use crate::{
     engine::{KernelEngine, selftest::data::chunked, testing::always_quicker},
     kernel::{LoadError, splice::Options},
-    net::{Stream, socket},
+    net::{
+        Stream,
+        socket::{self, ConnectOptions},
+    },
 };
 
 const IDLE: Duration = Duration::from_secs(10);
@@ -87,7 +90,8 @@ impl Pairs {
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let b = Conn::new(socket::connect(&[address], IDLE, Some(MAX_SEGMENT)).await.unwrap());
+        let options = ConnectOptions { segment: Some(MAX_SEGMENT), receive_buffer: Some(1 << 20) };
+        let b = Conn::new(socket::connect(&[address], IDLE, &options).await.unwrap());
         let (instance, _) = listener.accept().await.unwrap();
         client.set_nodelay(true).unwrap();
         instance.set_nodelay(true).unwrap();

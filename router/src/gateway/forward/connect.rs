@@ -31,10 +31,13 @@ pub(super) async fn connect(
         return Ok((conn, true));
     }
     let addresses = instance.addresses();
-    let segment = scope.worker.engine.as_ref().and_then(KernelEngine::segment);
+    let options = socket::ConnectOptions {
+        segment: scope.worker.engine.as_ref().and_then(KernelEngine::segment),
+        receive_buffer: Some(scope.config().limits.receive_buffer_bytes),
+    };
     let connected = tokio::select! {
         biased;
-        connected = socket::connect(&addresses, timeouts.connect, segment) => connected,
+        connected = socket::connect(&addresses, timeouts.connect, &options) => connected,
         () = scope.client_gone() => return Err(Failed::Stop(Stop::ClientGone)),
     };
     match connected {
