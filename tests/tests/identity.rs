@@ -49,6 +49,29 @@ fn a_clients_ids_reach_the_instance_the_log_and_the_client() {
 }
 
 #[test]
+fn an_access_line_names_the_model_where_nothing_depends_on_it() {
+    let upstream = Upstream::ok();
+    let gateway = logging(&upstream).start();
+    let chat = r#"{"messages":[{"content":"x"}],"model":"llama","prompt_cache_key":"team"}"#;
+    let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--b--\r\n";
+    for (n, (path, kind, body, model, tenant)) in [
+        ("/v1/chat/completions", "application/json", chat, "llama", true),
+        ("/v1/images/generations", "application/json", r#"{"model":"flux"}"#, "flux", false),
+        ("/v1/audio/transcriptions", "multipart/form-data; boundary=b", form, "whisper", false),
+        ("/openai/deployments/gpt/chat/completions", "application/json", chat, "gpt", false),
+        ("/v1/chat/completions", "application/json", "{}", "", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let request = request_with("POST", path, &[("Content-Type", kind)], body);
+        assert_eq!(gateway.ask(request).status(), 200);
+        let line = access_line(&gateway, n + 1);
+        assert_eq!((&line["model"], line["tenant"].is_string()), (&model.into(), tenant), "{path}");
+    }
+}
+
+#[test]
 fn ids_that_are_missing_or_invalid_are_made() {
     let upstream = Upstream::ok();
     let gateway = logging(&upstream).start();

@@ -408,6 +408,44 @@ fn a_stored_response_is_found_at_the_endpoint_that_its_model_chose() {
 }
 
 #[test]
+fn sound_and_pictures_go_to_the_models_that_take_them() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["whisper-1"]));
+    let gateway =
+        learning(Setup::new(Engine::Userspace)).instances([&a.upstream, &b.upstream]).start();
+    known(&gateway, 2);
+    // As `curl -F file=@... -F model=...` sends it.
+    let form = |model: &str| {
+        let mut body =
+            b"--b0\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\
+                         Content-Type: audio/wav\r\n\r\n"
+                .to_vec();
+        body.extend((0..300_000_u32).map(|n| n as u8));
+        body.extend(
+            format!(
+                "\r\n--b0\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n{model}\r\n--b0--\r\n"
+            )
+            .bytes(),
+        );
+        body
+    };
+    let fields = [("Content-Type", "multipart/form-data; boundary=b0")];
+    let sound =
+        |model| gateway.ask(request_with("POST", "/v1/audio/transcriptions", &fields, form(model)));
+    for n in 1..=10 {
+        assert_eq!(sound("whisper-1").status(), 200);
+        assert_eq!((served(&a.upstream), served(&b.upstream)), (0, n));
+    }
+    assert_eq!(b.upstream.requests().pop().expect("served").payload(), form("whisper-1"));
+    assert_eq!(sound("whisper-2").status(), 404);
+    let picture = |model: &str| {
+        let body = serde_json::json!({ "prompt": "A cat", "model": model }).to_string();
+        gateway.ask(request("POST", "/v1/images/generations", body)).status()
+    };
+    assert_eq!([picture("whisper-1"), picture("flux")], [200, 404]);
+    assert_eq!((served(&a.upstream), served(&b.upstream)), (0, 11));
+}
+
+#[test]
 fn a_fleet_of_equals_leaves_it_to_the_instances() {
     let (a, b) = (Server::new(&["llama"]), Server::new(&["llama"]));
     let gateway =

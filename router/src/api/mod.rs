@@ -123,6 +123,12 @@ impl Api {
     pub const fn has_prefix(self) -> bool {
         !matches!(self.info().prompt, Prompt::None)
     }
+
+    /// Whether the body of a request of this API may name its model: in JSON, or in a form.
+    pub const fn names_model(self) -> bool {
+        matches!(self.info().prompt, Prompt::Json(_))
+            || matches!(self, Self::Transcriptions | Self::Images)
+    }
 }
 
 #[cfg(test)]

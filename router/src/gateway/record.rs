@@ -92,6 +92,11 @@ impl<'f> Record<'f> {
         }
     }
 
+    /// Whether it ends with a line in the log.
+    pub(super) fn is_logged(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// It is known which model the client wants, and whose request it is.
     pub(super) fn asks_for(&mut self, model: Option<&[u8]>, tenant: Option<&[u8]>) {
         if let Some(asked) = &mut self.asked {

@@ -16,7 +16,7 @@ use crate::{
     engine::userspace::advance_payload,
     http::{self, Failure},
     net::READ_BUFFER_BYTES,
-    prefix::{self, Decider, KeyParts, Known, Target},
+    prefix::{self, Api, Decider, Findings, FormScanner, KeyParts, Known, Shortfall, Target},
 };
 
 /// What is wanted of a body besides the response that it follows.
@@ -42,7 +42,7 @@ pub(super) async fn scan(
     let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
     let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit, skip);
     let mut decider = Decider::new(known, request.head.headers(request.raw()));
-    feed(scope, request, &mut decider, plan).await?;
+    feed(scope, request, &mut |payload| decider.feed(payload), plan).await?;
     let began = Instant::now();
     let found = decider.finish();
     plan.shortfall = found.shortfall;
@@ -66,29 +66,106 @@ pub(super) async fn scan(
     Ok(())
 }
 
+/// What looks for nothing but the model in a body.
+enum ModelScanner {
+    Json(Box<Decider>),
+    Form(FormScanner),
+}
+
+impl ModelScanner {
+    fn new(
+        scope: &Scope<'_>,
+        request: &Request,
+        target: &Target<'_>,
+        tenant: Option<&str>,
+    ) -> Self {
+        let config = scope.config();
+        let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
+        let form = request.header("content-type").and_then(|kind| FormScanner::new(kind, limit));
+        if let Some(form) = form {
+            return Self::Form(form);
+        }
+        // Where there is no prompt, the model is named as it is beside one.
+        let api = if target.api.has_prefix() { target.api } else { Api::ChatCompletions };
+        let known = Known { api, ..Known::new(target, tenant, 1, limit, skip) };
+        Self::Json(Box::new(Decider::new(known, request.fields())))
+    }
+
+    fn feed(&mut self, payload: &[u8]) -> bool {
+        match self {
+            Self::Json(decider) => decider.feed(payload),
+            Self::Form(form) => form.feed(payload),
+        }
+    }
+
+    fn finish(self) -> Asked {
+        match self {
+            Self::Json(decider) => {
+                let Findings { prefix, shortfall, .. } = decider.finish();
+                Asked { model: prefix.model, cache_key: prefix.cache_key, shortfall }
+            }
+            Self::Form(form) => {
+                let model = form.model().map(<[u8]>::to_vec);
+                Asked { model, cache_key: None, shortfall: None }
+            }
+        }
+    }
+}
+
+/// What a body asks for, its prompt left out.
+struct Asked {
+    model: Option<Vec<u8>>,
+    cache_key: Option<Vec<u8>>,
+    /// Why that may be less than all.
+    shortfall: Option<Shortfall>,
+}
+
 /// Reads the body as it arrives until its model is known.
 pub(super) async fn find_model(
     scope: &mut Scope<'_>,
     request: &Request,
     plan: &mut Plan<'_>,
     target: &Target<'_>,
+    tenant: Option<&str>,
 ) -> Result<(), Stop> {
-    let config = scope.config();
-    let (decision_bytes, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
-    // Nothing else matters.
-    let known = Known { tenant: true, ..Known::new(target, None, 1, decision_bytes, skip) };
-    let mut decider = Decider::new(known, request.head.headers(request.raw()));
-    feed(scope, request, &mut decider, plan).await?;
-    let found = decider.finish();
+    // The tenant makes no difference: it is not waited for.
+    let mut scanner = ModelScanner::new(scope, request, target, tenant.or(Some("")));
+    feed(scope, request, &mut |payload| scanner.feed(payload), plan).await?;
+    let found = scanner.finish();
     plan.shortfall = found.shortfall;
-    plan.model = found.prefix.model.unwrap_or_default();
+    plan.model = found.model.unwrap_or_default();
+    scope.record.asks_for(Some(&plan.model), tenant.map(str::as_bytes));
     Ok(())
+}
+
+/// Notes for the access line, if there will be one, what is asked for: as far as the body is at hand. Nothing
+/// waits for the rest of it.
+pub(super) fn note_asked(
+    scope: &mut Scope<'_>,
+    request: &Request,
+    plan: &Plan<'_>,
+    target: &Target<'_>,
+    tenant: Option<&str>,
+) {
+    let named = target.named_model().map(str::as_bytes);
+    let tenant_bytes = tenant.map(str::as_bytes);
+    if !scope.record.is_logged() || named.is_some() || !target.api.names_model() {
+        return scope.record.asks_for(named, tenant_bytes);
+    }
+    let mut scanner = ModelScanner::new(scope, request, target, tenant);
+    let mut framing = request.head.framing;
+    // It has been followed before without an error.
+    let _ = advance_payload(&mut framing, &plan.body, |payload| {
+        scanner.feed(payload);
+    });
+    let found = scanner.finish();
+    scope.record.asks_for(found.model.as_deref(), tenant_bytes.or(found.cache_key.as_deref()));
 }
 
 async fn feed(
     scope: &mut Scope<'_>,
     request: &Request,
-    decider: &mut Decider,
+    take: &mut impl FnMut(&[u8]) -> bool,
     plan: &mut Plan<'_>,
 ) -> Result<(), Stop> {
     let config = scope.config();
@@ -97,14 +174,14 @@ async fn feed(
     let mut enough = false;
     if !read.is_empty() {
         let mut framing = request.head.framing;
-        advance_payload(&mut framing, &read, |payload| enough |= decider.feed(payload))
+        advance_payload(&mut framing, &read, |payload| enough |= take(payload))
             .map_err(malformed)?;
     }
     let mut body = read.try_into_mut().unwrap_or_else(|read| BytesMut::from(&*read));
     loop {
         let began = Instant::now();
         let used = advance_payload(&mut plan.framing, &client.input, |payload| {
-            enough |= decider.feed(payload);
+            enough |= take(payload);
         })
         .map_err(malformed)?;
         plan.spent += began.elapsed();

@@ -87,16 +87,14 @@ pub(super) async fn decide<'f>(
     if by_prefix || follows {
         let wanted = body::Wanted { key: by_prefix, model: by_model };
         body::scan(scope, request, &mut plan, target, *tenant, wanted).await?;
-    } else if by_model && target.api.has_prefix() && target.model.is_none() {
-        body::find_model(scope, request, &mut plan, target).await?;
-        scope.record.asks_for(Some(&plan.model), tenant.map(str::as_bytes));
+    } else if by_model && target.api.names_model() && target.model.is_none() {
+        body::find_model(scope, request, &mut plan, target, *tenant).await?;
     } else {
-        let named = target.named_model().map(str::as_bytes);
         if by_model {
             plan.model = model::of_target(target, request);
         }
-        scope.record.asks_for(named, tenant.map(str::as_bytes));
         body::take_at_hand(scope.client, &mut plan)?;
+        body::note_asked(scope, request, &plan, target, *tenant);
     }
     if by_model && !plan.model.is_empty() {
         follow_model(scope, request, &mut plan, admitted).await?;

@@ -21,7 +21,7 @@ pub(super) fn matters(fleet: &Fleet, target: &Target<'_>, endpoint: &Endpoint) -
     let differ = endpoint.has_many_models() || chooses_endpoint(fleet, target);
     // A component is no model that instances list.
     let named = target.model.is_some() || matches!(target.api, Api::Model | Api::Realtime);
-    differ && target.component.is_none() && (target.api.has_prefix() || named)
+    differ && target.component.is_none() && (target.api.names_model() || named)
 }
 
 /// Whether the model chooses the endpoint: on paths that name none.
