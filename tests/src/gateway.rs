@@ -285,6 +285,15 @@ impl Gateway {
         }
     }
 
+    /// Whether the engine under test has carried bytes in these directions, and drivers have forwarded
+    /// packets if it is about them. On a busy machine that takes longer than an exchange or two.
+    #[track_caller]
+    pub fn takes_part(&self, directions: &[&str]) -> bool {
+        directions.iter().all(|direction| self.carried(self.engine, direction) > 0)
+            && (self.engine != Engine::SpliceXdp
+                || self.metric("atalho_xdp_packets_total", &[]) > 0.0)
+    }
+
     /// Asserts that drivers have forwarded packets, if the engine under test is that.
     ///
     /// # Panics

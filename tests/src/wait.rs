@@ -45,15 +45,16 @@ pub fn within<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Optio
     }
 }
 
-/// Lets this thread, and the threads and processes that it starts from now on, run before all others of
-/// the machine, so that times do not tell how busy the machine is with something else. Only root can do
-/// that; without, times may be longer.
-pub fn favoured() {
-    let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the parameters live during the call, which changes this thread alone.
-    let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
-    if rc != 0 {
-        eprintln!("measuring without priority: {}", std::io::Error::last_os_error());
+/// Gives this thread and a process' threads precedence over what else the machine does, so that times
+/// do not tell how busy it is. Only root can do that; without, times may be longer.
+pub fn favour(pid: u32) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process that runs");
+    let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    for thread in threads.chain([0]) {
+        // SAFETY: takes numbers alone. Zero is the thread that calls.
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) } != 0 {
+            eprintln!("measuring without precedence: {}", std::io::Error::last_os_error());
+        }
     }
 }
 

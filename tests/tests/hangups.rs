@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use tests::{
-    End, Engine, Gateway, Next, Peer, Setup, Upstream, chunked, eventually,
-    for_each_engine_and_network,
+    End, Engine, Gateway, Next, Peer, Setup, Upstream, bpf, chunked, eventually,
+    for_each_engine_and_network, for_each_engine_on_loopback,
     message::{CHUNKED_HEAD, chat, chunked_request, request, response},
     payload, process,
-    wait::{CANCELLATION, expect_within, favoured},
+    wait::{CANCELLATION, expect_within, favour},
 };
 
 fn start(engine: Engine) -> (Upstream, Gateway) {
@@ -43,8 +43,8 @@ fn leave_and_time(client: Peer, instance: &mut Peer, how: usize) -> (Duration, V
 
 for_each_engine_and_network! {
     fn a_client_that_leaves_before_the_first_byte_cancels_the_work(engine) {
-        favoured();
         let (upstream, gateway) = start(engine);
+        favour(gateway.pid());
         let times: [_; ROUNDS] = std::array::from_fn(|how| {
             let mut client = gateway.connect();
             client.send(chat("think hard"));
@@ -58,8 +58,8 @@ for_each_engine_and_network! {
     }
 
     fn a_client_that_leaves_mid_stream_cancels_the_work(engine) {
-        favoured();
         let (upstream, gateway) = start(engine);
+        favour(gateway.pid());
         let times: [_; ROUNDS] = std::array::from_fn(|how| {
             let mut client = gateway.connect();
             client.send(chat("stream"));
@@ -80,8 +80,8 @@ for_each_engine_and_network! {
     }
 
     fn a_client_that_leaves_between_head_and_body_cancels_the_work(engine) {
-        favoured();
         let (upstream, gateway) = start(engine);
+        favour(gateway.pid());
         let times: [_; ROUNDS] = std::array::from_fn(|how| {
             let mut client = gateway.connect();
             client.send(chat("plain"));
@@ -97,8 +97,8 @@ for_each_engine_and_network! {
     }
 
     fn a_client_that_leaves_in_the_middle_of_its_upload_cancels_it(engine) {
-        favoured();
         let (upstream, gateway) = start(engine);
+        favour(gateway.pid());
         let mut times = Vec::new();
         let body = payload::bytes(1, 1_000_000);
         for how in 0..ROUNDS {
@@ -123,8 +123,8 @@ for_each_engine_and_network! {
 
     fn a_client_that_leaves_a_stalled_stream_is_noticed(engine) {
         // Its window is full, so nobody could tell by writing.
-        favoured();
         let (upstream, gateway) = start(engine);
+        favour(gateway.pid());
         let mut times = Vec::new();
         for how in [0, 1, 0] {
             let mut client = Peer::connect_narrow(gateway.address(), 8 * 1024);
@@ -425,4 +425,41 @@ fn an_idle_client_that_leaves_is_forgotten() {
         gateway.metric("atalho_client_connections_open", &[]) == 0.0
             && process::sockets(gateway.pid()) <= baseline + upstream.open()
     });
+}
+
+for_each_engine_on_loopback! {
+    fn what_was_reset_is_soon_forgotten_by_the_kernel_too(engine) {
+        // An entry that stays until nobody could send any more would stay for two minutes.
+        let (upstream, gateway) = start(engine);
+        let entries = || bpf::Objects::of(gateway.pid()).entries();
+        let before = entries();
+        for (ended, by_client) in [(false, true), (false, false), (true, true), (true, false)] {
+            let mut client = gateway.connect();
+            client.send(chat("stream"));
+            let mut instance = upstream.accept();
+            instance.request();
+            instance.send(CHUNKED_HEAD);
+            client.head();
+            let carried = gateway.carried(engine, "response");
+            let token = chunked::chunk(b"data: token\n\n");
+            for _ in 0..50 {
+                instance.send(&token);
+                client.expect(&token);
+            }
+            if ended {
+                instance.send("0\r\n\r\n");
+                client.expect("0\r\n\r\n");
+                gateway.expect_idle();
+            }
+            // One that is at rest ends alone.
+            if by_client {
+                client.reset();
+            } else {
+                instance.reset();
+            }
+            gateway.expect_idle();
+            assert!(gateway.carried(engine, "response") > carried);
+        }
+        eventually("no entry is left", || entries() == before);
+    }
 }

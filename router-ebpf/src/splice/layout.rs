@@ -28,8 +28,8 @@ pub mod flag {
     pub const SEEN: u32 = 4;
     /// The socket is closed; the entry stays for what is still under way.
     pub const CLOSED: u32 = 8;
-    /// The peer has closed its sending side.
-    pub const FIN: u32 = 16;
+    /// The peer has closed its sending side, or either side has reset the connection.
+    pub const ENDED: u32 = 16;
     /// A packet of the peer has passed the programs.
     pub const ARRIVED: u32 = 32;
     /// The connection uses accurate ECN (RFC 9768).

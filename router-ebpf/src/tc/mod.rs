@@ -80,8 +80,8 @@ fn ingress(ctx: &TcContext) -> Option<i32> {
             return None;
         }
         let Some(lock) = Lock::take(&raw mut (*entry).lock) else { return Some(DROP) };
-        if (*work).packet.flags & tcp::FIN != 0 {
-            (*entry).flags |= flag::FIN;
+        if (*work).packet.flags & (tcp::FIN | tcp::RST) != 0 {
+            (*entry).flags |= flag::ENDED;
         }
         match (*entry).role {
             role::NONE => {
@@ -198,6 +198,10 @@ fn egress(skb: *mut __sk_buff) -> Option<i32> {
             (*entry).link_ns = 0;
         }
         link::note_own(skb, entry);
+        if (*work).packet.flags & tcp::RST != 0 {
+            // The socket is gone, and the peer's will be: nothing waits for its FIN.
+            (*entry).flags |= flag::ENDED;
+        }
         match (*entry).role {
             role::NONE => {
                 if (*entry).flags & flag::KNOWN == 0 {

@@ -32,6 +32,9 @@ const SLOW: Duration = Duration::from_secs(8);
 /// Over bad wires it may; but soon nobody will wait any more.
 const SLOW_OVER_BAD_WIRES: Duration = Duration::from_secs(18);
 
+/// How often longer than its limit traffic goes on, on a busy machine, until what it is for has happened.
+const PATIENCE: u32 = 10;
+
 /// A number from the environment.
 pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -81,7 +84,7 @@ pub struct Traffic {
     pub seed: u64,
     /// What kind of exchanges.
     pub kind: Kind,
-    /// Stops after so long,
+    /// Is enough after so long,
     pub limit: Duration,
     /// or after so many exchanges.
     pub exchanges: usize,
@@ -94,6 +97,21 @@ impl Traffic {
     /// When an exchange is not as planned.
     #[track_caller]
     pub fn run(&self, gateway: &Gateway, fleet: &[Upstream]) -> Tally {
+        self.run_until(gateway, fleet, |_| true)
+    }
+
+    /// As [`Traffic::run`], and goes on until `reached` holds as well: on a busy machine nothing
+    /// certain happens within a time. Gives up after ten times the limit.
+    ///
+    /// # Panics
+    /// When an exchange is not as planned.
+    #[track_caller]
+    pub fn run_until(
+        &self,
+        gateway: &Gateway,
+        fleet: &[Upstream],
+        reached: impl Fn(&Tally) -> bool,
+    ) -> Tally {
         let tally = Tally::default();
         let stop = AtomicBool::new(false);
         let failed = Mutex::new(None);
@@ -105,10 +123,7 @@ impl Traffic {
                 let (tally, stop, failed, under_way) = (&tally, &stop, &failed, &under_way);
                 let mut rng = fastrand::Rng::with_seed(self.seed.wrapping_add(number as u64));
                 clients.push(scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed)
-                        && start.elapsed() < self.limit
-                        && tally.exchanges() < self.exchanges
-                    {
+                    while !stop.load(Ordering::Relaxed) {
                         let seed = setting("ATALHO_CONNECTION", rng.u64(..));
                         let run = || client::connection(gateway, self.kind, seed, tally);
                         let began = Instant::now();
@@ -128,7 +143,11 @@ impl Traffic {
             let mut told = false;
             let limit = if self.kind == Kind::Everything { SLOW } else { SLOW_OVER_BAD_WIRES };
             while clients.iter().any(|client| !client.is_finished()) {
-                std::thread::park_timeout(Duration::from_millis(200));
+                std::thread::park_timeout(Duration::from_millis(50));
+                let enough = start.elapsed() >= self.limit || tally.exchanges() >= self.exchanges;
+                if enough && (reached(&tally) || start.elapsed() >= self.limit * PATIENCE) {
+                    stop.store(true, Ordering::Relaxed);
+                }
                 let slow = |began: &Option<Instant>| began.is_some_and(|at| at.elapsed() > limit);
                 if !told && under_way.lock().unwrap().iter().any(slow) {
                     told = true;
@@ -217,10 +236,9 @@ impl std::fmt::Display for Tally {
 type Entries = BTreeMap<String, usize>;
 
 /// Maps whose entries outlive their connections: packets of a spliced connection that come late are
-/// still translated, for as long as its socket would wait for them.
+/// still translated for some seconds, and for as long as its socket would wait for them if its peer
+/// neither closes nor resets, which all peers do here.
 const LINGERING: [&str; 1] = ["FLOWS"];
-/// How long they do at most, with some slack.
-const LINGER: Duration = Duration::from_secs(130);
 /// Entries of the connections that are made to look.
 const STRAGGLERS: usize = 8;
 
@@ -278,7 +296,7 @@ impl Baseline {
         expect_entries(gateway, DEADLINE, &before, lasting);
     }
 
-    /// As [`Baseline::expect`], and waits for what lingers, for minutes.
+    /// As [`Baseline::expect`], and waits for what lingers.
     ///
     /// # Panics
     /// When something stays, or requests and outcomes do not add up.
@@ -290,12 +308,6 @@ impl Baseline {
             let of = |name: &str| entries.get(name).copied().unwrap_or_default();
             LINGERING.iter().map(|name| of(name)).sum::<usize>()
         };
-        if left() <= STRAGGLERS {
-            return;
-        }
-        std::thread::sleep(LINGER);
-        // The gateway looks for what has lingered long enough when connections come and go.
-        gateway.ask(crate::message::request("GET", "/late", ""));
         eventually("nothing lingers any more", || left() <= STRAGGLERS);
     }
 

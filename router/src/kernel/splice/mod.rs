@@ -60,8 +60,9 @@ use super::{
 /// How long the entry of a closed connection stays whose socket may still be there, in FIN_WAIT_2 and
 /// TIME_WAIT: 60 seconds each.
 const MAX_CLOSED_ENTRY_AGE: Duration = Duration::from_secs(125);
-/// The same once the peer has closed as well: what is left is to answer when it repeats its FIN, which
-/// it would do several times in this time.
+/// The same once the peer has closed as well, or a side has reset the connection: what is left is to
+/// answer when it repeats its FIN, which it would do several times in this time, and packets that were
+/// under way.
 const CLOSED_ENTRY_CHECK_INTERVAL: Duration = Duration::from_secs(8);
 /// How long a processor that holds a lock may be away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -449,7 +450,7 @@ impl SpliceObject {
             && first.key().0 <= now
         {
             let ((_, index), (flow, end)) = first.remove_entry();
-            if self.entry(index).flags() & flag::FIN != 0 || end <= now {
+            if self.entry(index).flags() & flag::ENDED != 0 || end <= now {
                 self.remove(index, &flow, now);
             } else {
                 closed.insert((now + CLOSED_ENTRY_CHECK_INTERVAL, index), (flow, end));
