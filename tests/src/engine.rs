@@ -56,11 +56,26 @@ pub fn run(engine: Engine, topology: Topology, body: impl FnOnce(Engine)) {
 /// ```
 ///
 /// All engines run on loopback. `splice` works on packets, so it runs over links as well
-/// (`NAME::splice_veth`), and in drivers (`NAME::splice_xdp`, ignored by default). With
+/// (`NAME::splice_veth`). Where packets matter it does so in drivers too (`NAME::splice_xdp`): with
+/// [`for_each_engine_and_driver!`](crate::for_each_engine_and_driver). With
 /// [`for_each_engine_and_network!`](crate::for_each_engine_and_network) all of them do, and `splice` over
 /// IPv6 too; with [`for_each_engine_on_loopback!`](crate::for_each_engine_on_loopback) none does.
 #[macro_export]
 macro_rules! for_each_engine {
+    ($($(#[$meta:meta])* fn $name:ident($engine:ident) $body:block)*) => {$(
+        $crate::engine_tests! {
+            $(#[$meta])* $name $engine $body
+            loopback: Userspace userspace, Sockmap sockmap;
+            splice: Loopback splice, Veth splice_veth;
+            xdp: ;
+            others:
+        }
+    )*};
+}
+
+/// As [`for_each_engine!`](crate::for_each_engine), and in drivers.
+#[macro_export]
+macro_rules! for_each_engine_and_driver {
     ($($(#[$meta:meta])* fn $name:ident($engine:ident) $body:block)*) => {$(
         $crate::engine_tests! {
             $(#[$meta])* $name $engine $body
@@ -154,7 +169,6 @@ macro_rules! engine_tests {
             )*
             $(
                 #[test]
-                #[ignore = "XDP is used where it is asked for: --run-ignored runs its tests"]
                 fn $xdp_name() {
                     $crate::engine::run($crate::Engine::SpliceXdp, $crate::Topology::$links, run);
                 }

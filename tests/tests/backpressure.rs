@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::{
-    Engine, Peer, Setup, Upstream, chunked, for_each_engine,
+    Engine, Peer, Setup, Upstream, chunked, for_each_engine_and_driver,
     message::{CHUNKED_HEAD, chat, request, response},
     payload,
 };
@@ -14,7 +14,7 @@ const CALM: Duration = Duration::from_millis(300);
 /// gateway and of the kernel on both connections, of which receive buffers may grow (docs/kernel.md).
 const BETWEEN: usize = 12 << 20;
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn a_client_that_stops_reading_stops_the_instance(engine) {
         let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream).start();

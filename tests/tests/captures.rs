@@ -69,7 +69,9 @@ fn exchanges(engine: Engine) {
     instance.request();
     instance.send(response(200, "first"));
     client.response();
-    for round in 0..3 {
+    // On a busy machine a hand-over may fail, and the next one does not.
+    let carried = |round| round >= 3 && gateway.takes_part(&["response", "request"]);
+    for round in (0..20).take_while(|round| !carried(*round)) {
         client.send(chat("tokens"));
         instance.request();
         instance.send(CHUNKED_HEAD);
@@ -160,7 +162,9 @@ for_each_engine_on_own_networks! {
                 limit: Duration::from_secs(5),
                 exchanges: 300,
             };
-            traffic.run(&gateway, &fleet);
+            traffic.run_until(&gateway, &fleet, |tally| {
+                tally.exchanges() > 100 && gateway.takes_part(&["response"])
+            });
             gateway.expect_carried("response");
             gateway.expect_drivers_took_part();
             wires.set(Shares::default());

@@ -8,14 +8,14 @@
 use std::time::Duration;
 
 use tests::{
-    Engine, Setup, for_each_engine,
+    Engine, Setup, for_each_engine_and_driver,
     traffic::{self, Baseline, Kind, Traffic, setting},
 };
 
 /// Enough to meet every combination, and then stop.
 const EXCHANGES: usize = 15_000;
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn what_one_side_sent_is_what_the_other_got(engine) {
         let seed = setting("ATALHO_SEED", fastrand::u64(..));
         println!("{engine:?}: ATALHO_SEED={seed}");
@@ -29,7 +29,11 @@ for_each_engine! {
         let baseline = Baseline::of(&gateway);
         let limit = Duration::from_secs(setting("ATALHO_SECONDS", 60));
         let traffic = Traffic { seed, kind: Kind::Everything, limit, exchanges: EXCHANGES };
-        let tally = traffic.run(&gateway, &fleet);
+        let tally = traffic.run_until(&gateway, &fleet, |tally| {
+            tally.exchanges() >= 1_000
+                && tally.aborts().iter().all(|count| *count > 10)
+                && gateway.takes_part(&["response", "request"])
+        });
         assert!(tally.exchanges() >= 1_000, "too slow to mean anything");
         assert!(tally.aborts().iter().all(|count| *count > 10));
         gateway.expect_carried("request");

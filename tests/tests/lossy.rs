@@ -13,7 +13,7 @@ use tests::{
     capture::Capture,
     for_each_engine_on_own_networks,
     traffic::{self, Baseline, Kind, Traffic, setting},
-    wire::{Fate, Shares},
+    wire::{Fate, Shares, Wire},
 };
 
 /// Where packets fare how.
@@ -78,16 +78,21 @@ fn exchanges_over(engine: Engine, links: &Links) {
         0 => (Duration::from_secs(8), 1_200),
         seconds => (Duration::from_secs(seconds), usize::MAX),
     };
-    let tally = Traffic { seed, kind: Kind::Patient, limit, exchanges }.run(&gateway, &fleet);
-    for wire in [wires.client(), wires.instance()] {
-        println!("{}", wire.describe());
-        for fate in [Fate::Lose, Fate::Repeat, Fate::Delay, Fate::Echo] {
-            assert!(wire.count(fate).iter().sum::<u64>() > 0, "{}", wire.describe());
-        }
-    }
+    let met = |wire: &Wire| {
+        [Fate::Lose, Fate::Repeat, Fate::Delay, Fate::Echo]
+            .iter()
+            .all(|fate| wire.count(*fate).iter().sum::<u64>() > 0)
+    };
+    let all_met = || met(&wires.client()) && met(&wires.instance());
+    let directions = ["response", "request"];
+    let traffic = Traffic { seed, kind: Kind::Patient, limit, exchanges };
+    let tally = traffic.run_until(&gateway, &fleet, |tally| {
+        tally.exchanges() > 100 && all_met() && gateway.takes_part(&directions)
+    });
+    println!("{}\n{}", wires.client().describe(), wires.instance().describe());
+    assert!(all_met(), "some fates were met by no packet");
     assert!(tally.exchanges() > 100, "too slow to mean anything");
-    gateway.expect_carried("response");
-    gateway.expect_carried("request");
+    directions.iter().for_each(|direction| gateway.expect_carried(direction));
     gateway.expect_drivers_took_part();
     wires.set(Shares::default());
     baseline.expect(&gateway, &fleet);

@@ -1,12 +1,12 @@
 //! What the gateway says about itself is exact.
 
 use tests::{
-    Engine, Setup, Upstream, chunked, eventually, for_each_engine,
+    Engine, Setup, Upstream, chunked, eventually, for_each_engine, for_each_engine_and_driver,
     message::{CHUNKED_HEAD, chat, chat_with, request, request_with, response, response_with},
     payload,
 };
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn exchanges_and_bytes_are_counted_exactly(engine) {
         let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream).start();
@@ -65,7 +65,9 @@ for_each_engine! {
         }
         gateway.expect_idle();
     }
+}
 
+for_each_engine! {
     fn the_engine_in_use_is_shown(engine) {
         let upstream = Upstream::ok();
         let gateway = Setup::single(engine, &upstream).start();

@@ -9,12 +9,12 @@ use std::{
 use tests::{
     End, Engine, Peer, Setup, Upstream,
     bpf::Objects,
-    chunked, eventually, for_each_engine,
+    chunked, eventually, for_each_engine_and_driver,
     message::{CHUNKED_HEAD, chat, request, response},
     payload, process,
 };
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn on_sigterm_open_streams_end_in_their_own_time(engine) {
         let upstream = Upstream::manual();
         let mut gateway = Setup::single(engine, &upstream).set("timeouts.drain", "60s").start();

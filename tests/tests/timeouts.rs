@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tests::{
-    End, Engine, Peer, Setup, Upstream, chunked, for_each_engine,
+    End, Engine, Peer, Setup, Upstream, chunked, for_each_engine_and_driver,
     message::{CHUNKED_HEAD, chat, chunked_request, request, response},
     payload,
 };
@@ -11,7 +11,7 @@ use tests::{
 const SHORT: &str = "400ms";
 const SHORT_TIME: Duration = Duration::from_millis(400);
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn a_stream_that_stands_still_is_aborted(engine) {
         let upstream = Upstream::manual();
         let gateway =

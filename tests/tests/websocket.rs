@@ -7,7 +7,7 @@ use std::{
 };
 
 use tests::{
-    End, Engine, Gateway, Peer, Setup, Upstream, eventually, for_each_engine,
+    End, Engine, Gateway, Peer, Setup, Upstream, eventually, for_each_engine_and_driver,
     message::{request, request_with, response, response_with},
     payload,
 };
@@ -84,7 +84,7 @@ fn echo(instance: TcpStream) -> Fields {
     }
 }
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn messages_pass_both_ways_until_a_side_closes(engine) {
         let upstream = Upstream::manual();
         let gateway = start(engine, &upstream);
@@ -249,7 +249,7 @@ fn switch() -> Vec<u8> {
     .into_bytes()
 }
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn closes_and_resets_are_passed_on(engine) {
         let upstream = Upstream::manual();
         let gateway = start(engine, &upstream);
