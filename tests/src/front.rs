@@ -21,6 +21,28 @@ pub enum Kind {
     Nginx,
     /// HAProxy.
     Haproxy,
+    /// HAProxy that passes TCP on, with the PROXY protocol.
+    HaproxyTcp,
+}
+
+impl Kind {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy | Self::HaproxyTcp => "haproxy",
+        }
+    }
+
+    /// Its configuration on the page.
+    fn configuration(self, page: &str) -> String {
+        block(page, self.program(), usize::from(self == Self::HaproxyTcp))
+    }
+
+    /// The gateway's configuration that belongs to it.
+    pub fn gateways(self, page: &str) -> toml::Table {
+        let text = block(page, "toml", usize::from(self == Self::HaproxyTcp));
+        text.parse().expect("TOML")
+    }
 }
 
 /// A running proxy; ended when dropped.
@@ -31,16 +53,13 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a proxy before a gateway, with a configuration of `docs/tls-in-front.md` in which only
+    /// Starts a proxy before a gateway, with its configuration on `docs/tls-in-front.md`, in which only
     /// addresses and paths are replaced. `None`, said aloud, when it is not installed.
     ///
     /// # Panics
     /// In CI, when it is not installed; when it does not start.
-    pub fn start(kind: Kind, configuration: &str, gateway: &Gateway) -> Option<Self> {
-        let name = match kind {
-            Kind::Nginx => "nginx",
-            Kind::Haproxy => "haproxy",
-        };
+    pub fn start(kind: Kind, page: &str, gateway: &Gateway) -> Option<Self> {
+        let name = kind.program();
         let (program, openssl) = (find(name)?, find("openssl")?);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path();
@@ -49,16 +68,15 @@ impl Front {
         let gateways = gateway.address().to_string();
         let admin = format!("port {}", gateway.admin().port());
         let place = format!("{}/", path.display());
-        let mut text = configuration.to_owned();
-        let common = [("127.0.0.1:8080", gateways.as_str()), ("/etc/ssl/", &place)];
-        let own = match kind {
-            Kind::Nginx => [("listen 443 ssl", format!("listen 127.0.0.1:{port} ssl"))],
-            Kind::Haproxy => [("bind :443 ssl", format!("bind 127.0.0.1:{port} ssl"))],
+        let (listens, listen) = match kind {
+            Kind::Nginx => ("listen 443 ssl", format!("listen 127.0.0.1:{port} ssl")),
+            Kind::Haproxy | Kind::HaproxyTcp => {
+                ("bind :443 ssl", format!("bind 127.0.0.1:{port} ssl"))
+            }
         };
-        for (from, to) in common {
-            text = replaced(&text, from, to);
-        }
-        for (from, to) in &own {
+        let mut text = kind.configuration(page);
+        for (from, to) in [("127.0.0.1:8080", &gateways), ("/etc/ssl/", &place), (listens, &listen)]
+        {
             text = replaced(&text, from, to);
         }
         let file = path.join("front.conf");
@@ -69,7 +87,7 @@ impl Front {
                 fs::write(&file, around(path)).expect("a file");
                 command.arg("-e").arg("stderr").arg("-c").arg(&file);
             }
-            Kind::Haproxy => {
+            Kind::Haproxy | Kind::HaproxyTcp => {
                 fs::write(&file, replaced(&text, "port 9901", &admin)).expect("a file");
                 command.arg("-db").arg("-f").arg(&file);
             }
@@ -167,13 +185,11 @@ impl Drop for Curl {
     }
 }
 
-/// The first block of a page in this language.
-///
-/// # Panics
-/// When there is none.
-pub fn block(page: &str, language: &str) -> String {
+/// A block of a page in this language, by its number.
+fn block(page: &str, language: &str, number: usize) -> String {
     let begin = format!("\n```{language}\n");
-    let (_, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("no block of {language}"));
+    let rest = page.split(&begin).nth(1 + number);
+    let rest = rest.unwrap_or_else(|| panic!("no block {number} of {language}"));
     rest.split_once("\n```").expect("the block's end").0.to_owned() + "\n"
 }
 

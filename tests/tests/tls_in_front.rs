@@ -21,25 +21,22 @@ struct Row {
     front: Front,
     gateway: Gateway,
     upstream: Upstream,
+    kind: Kind,
 }
 
 impl Row {
     fn start(engine: Engine, kind: Kind) -> Option<Self> {
         let page = page();
-        let ours: toml::Table = front::block(&page, "toml").parse().expect("TOML");
+        let ours = kind.gateways(&page);
         assert_eq!(ours["listen"].as_array().map(Vec::len), Some(1));
         let upstream = Upstream::manual();
         let gateway = Setup::single(engine, &upstream)
             .default_paths()
-            .set("proxies.trusted", ours["proxies"]["trusted"].clone())
+            .set("proxies", ours["proxies"].clone())
             .set("timeouts.pool_idle", "60s")
             .start();
-        let language = match kind {
-            Kind::Nginx => "nginx",
-            Kind::Haproxy => "haproxy",
-        };
-        let front = Front::start(kind, &front::block(&page, language), &gateway)?;
-        Some(Self { front, gateway, upstream })
+        let front = Front::start(kind, &page, &gateway)?;
+        Some(Self { front, gateway, upstream, kind })
     }
 
     /// Asks for a stream, and takes the request; the instance's connection is the one that there is.
@@ -53,9 +50,13 @@ impl Row {
         let instance = instance.get_or_insert_with(|| self.upstream.accept());
         let request = instance.request();
         assert_eq!(request.payload(), body.as_bytes());
-        // The proxy's own address comes last.
-        assert_eq!(request.get("x-forwarded-for"), Some(&*format!("{CLIENT}, 127.0.0.1")));
-        assert_eq!(request.get("x-forwarded-proto"), Some("https"));
+        let (whom, scheme) = match self.kind {
+            // The proxy's own address comes last.
+            Kind::Nginx | Kind::Haproxy => (format!("{CLIENT}, 127.0.0.1"), "https"),
+            Kind::HaproxyTcp => (CLIENT.to_owned(), "http"),
+        };
+        assert_eq!(request.get("x-forwarded-for"), Some(&*whom));
+        assert_eq!(request.get("x-forwarded-proto"), Some(scheme));
         assert!(request.get("x-forwarded-host").is_some_and(|host| host.starts_with(HOST)));
         curl
     }
@@ -170,12 +171,20 @@ for_each_engine_on_loopback! {
         streams_pass_event_by_event(engine, Kind::Haproxy);
     }
 
+    fn streams_pass_haproxy_without_a_look_at_them(engine) {
+        streams_pass_event_by_event(engine, Kind::HaproxyTcp);
+    }
+
     fn clients_that_leave_nginx_cancel_the_work(engine) {
         clients_that_leave_cancel_the_work(engine, Kind::Nginx);
     }
 
     fn clients_that_leave_haproxy_cancel_the_work(engine) {
         clients_that_leave_cancel_the_work(engine, Kind::Haproxy);
+    }
+
+    fn clients_that_leave_a_haproxy_that_does_not_look_cancel_the_work(engine) {
+        clients_that_leave_cancel_the_work(engine, Kind::HaproxyTcp);
     }
 
     fn websockets_open_through_nginx(engine) {
