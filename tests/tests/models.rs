@@ -282,6 +282,26 @@ fn an_instance_that_does_not_tell_its_models_does_not_hold_up_the_answer() {
 }
 
 #[test]
+fn an_instance_that_was_never_reached_takes_no_adapter_from_the_others() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    let mut dead = Upstream::manual();
+    dead.die();
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream, &dead])
+        .set("models.interval", "1h")
+        .set("health.active", true)
+        .start();
+    known(&gateway, 2);
+    eventually("it is down", || gateway.metric("atalho_instance_available", &[]) == 2.0);
+    b.load("sql");
+    assert_eq!(ask(&gateway, "sql", "x").status(), 200);
+    // What it serves when it comes back is not known.
+    let answer = ask(&gateway, "gpt", "x");
+    assert_eq!((answer.status(), answer.get("retry-after").is_some()), (503, true));
+    assert_eq!((served(&a.upstream), served(&b.upstream)), (0, 1));
+}
+
+#[test]
 fn adapters_that_are_named_with_their_base_or_by_path_need_not_be_listed() {
     let (a, b) = (Server::new(&["llama", "sql"]), Server::new(&["qwen"]));
     let gateway = Setup::new(Engine::Userspace)
@@ -492,6 +512,31 @@ fn an_instance_that_stops_answering_keeps_its_models() {
     let answer = ask(&gateway, "qwen", "x");
     assert_eq!(answer.status(), 503, "the other one does not serve it");
     assert_eq!(served(&a.upstream), 0);
+}
+
+#[test]
+fn an_instance_that_comes_up_is_asked_what_it_serves_now() {
+    let (a, b) = (Server::new(&["llama"]), Server::new(&["qwen"]));
+    let mut c = Server::new(&["mistral"]);
+    let gateway = Setup::new(Engine::Userspace)
+        .instances([&a.upstream, &b.upstream, &c.upstream])
+        .set("models.interval", "1h")
+        .set("health.active", true)
+        .set("health.interval", "200ms")
+        .set("health.timeout", "200ms")
+        .start();
+    known(&gateway, 3);
+    let address = c.upstream.address();
+    c.upstream.die();
+    eventually("it is down", || gateway.status().to_string().contains("\"down\""));
+    let again = Upstream::answering_at(address, |request| match request.target() {
+        "/v1/models" => response(200, list(&["gemma"])),
+        _ => response(200, "served"),
+    });
+    // Nobody asks for it.
+    eventually("its list is known", || gateway.status().to_string().contains("gemma"));
+    assert_eq!(ask(&gateway, "gemma", "x").status(), 200);
+    assert_eq!(served(&again), 1);
 }
 
 #[test]

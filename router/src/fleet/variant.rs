@@ -59,7 +59,7 @@ impl Variant {
     }
 
     /// Whether any instance of those that `serves` admits can serve.
-    fn available_for(&self, serves: Serves<'_>) -> bool {
+    pub fn available_for(&self, serves: Serves<'_>) -> bool {
         self.instances.iter().any(|i| i.available() && i.admitted(serves))
     }
 

@@ -114,9 +114,16 @@ struct Listed {
 
 async fn care(instance: Arc<Instance>, settings: Settings, asking: Asking) {
     let Settings { health, models, scrape } = settings;
+    // One that comes up may serve other models than before.
+    let up = Notify::new();
     let checks = async {
         if health.active {
-            every(&instance, health.interval, async || check(&instance, &health).await).await;
+            every(&instance, health.interval, async || {
+                if check(&instance, &health).await == Some(Change::Up) {
+                    up.notify_one();
+                }
+            })
+            .await;
         }
     };
     let lookups = async {
@@ -133,7 +140,12 @@ async fn care(instance: Arc<Instance>, settings: Settings, asking: Asking) {
     let lists = async {
         if !models.interval.is_zero() {
             let Asking { rounds, listed } = &asking;
-            let sooner = async || rounds.after(instance.listed_in()).await;
+            let sooner = async || {
+                tokio::select! {
+                    () = rounds.after(instance.listed_in()) => {}
+                    () = up.notified() => {}
+                }
+            };
             every_or(&instance, models.interval, sooner, async || {
                 let round = rounds.current();
                 if instance.set_models(round, list_models(&instance).await) {
@@ -181,8 +193,8 @@ fn place(seed: u64, interval: Duration) -> Duration {
     interval.mul_f64(0.5 + (seed >> 32) as f64 / 2.0_f64.powi(33))
 }
 
-/// Asks an instance for its health, once.
-pub(super) async fn check(instance: &Instance, health: &Health) {
+/// Asks an instance for its health, once, and says what that has changed.
+pub(super) async fn check(instance: &Instance, health: &Health) -> Option<Change> {
     let addresses = instance.addresses();
     let request = Get {
         authority: &instance.authority,
@@ -193,7 +205,7 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
     };
     let (check, why) = match probe::get(&addresses, &request).await {
         // The name's look-up is what has to succeed first.
-        Err(ProbeError::Unresolved) => return,
+        Err(ProbeError::Unresolved) => return None,
         Err(error) if error.unreachable() => {
             if error.refused() {
                 instance.note_refused();
@@ -206,7 +218,8 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
         Ok(_) => (Check::Good, String::new()),
     };
     instance.metrics.checked(check == Check::Good);
-    match instance.note_check(check, &why) {
+    let change = instance.note_check(check, &why);
+    match change {
         Some(Change::Down) => {
             tracing::warn!(instance = instance.url, why, "instance down: its health checks fail");
         }
@@ -216,6 +229,7 @@ pub(super) async fn check(instance: &Instance, health: &Health) {
         }
         None => {}
     }
+    change
 }
 
 /// Asks an instance which models it serves. `None` when it does not answer: what it has listed holds

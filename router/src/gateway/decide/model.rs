@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use super::destination::TARGET_VARIANT;
 use crate::gateway::read::Request;
 use crate::{
-    fleet::{Endpoint, Fleet, Rule, Variant},
+    fleet::{Endpoint, Fleet, Rule, Serves, Variant},
     http::Failure,
     prefix::{Api, Target},
 };
@@ -39,11 +39,17 @@ pub(super) struct Destination<'f> {
     pub(super) named: usize,
 }
 
+impl Destination<'_> {
+    fn available(&self, model: &[u8]) -> bool {
+        self.variant.available_for(Serves { model, rule: self.rule })
+    }
+}
+
 /// The destination of a request for a model: instances that list it, or else those of which it is not
 /// known. Of several endpoints, the first one in the configuration.
 ///
 /// The endpoint and variant that were found before the model was known stay if they have it. Before a
-/// request is refused, all instances are asked anew.
+/// request is refused, or sent to where nobody answers, all instances are asked anew.
 ///
 /// # Errors
 /// None of them may serve it.
@@ -69,7 +75,9 @@ pub(super) async fn find<'f>(
     }
     let pending = |endpoint: &Endpoint| endpoint.instances().any(|(_, i)| i.models_pending());
     match look(model) {
-        Some(found) if !endpoints.iter().any(pending) => return Ok(found),
+        Some(found) if found.available(model) && !endpoints.iter().any(pending) => {
+            return Ok(found);
+        }
         // What its body names is an adapter, which not all of its servers list.
         None if target.api == Api::Generate && target.model.is_none() => {
             return Ok(Destination { endpoint, variant: chosen, rule: Rule::Any, named: 0 });
