@@ -643,3 +643,32 @@ fn lists_are_given_again_to_the_same_credentials_and_only_to_those() {
         }
     }
 }
+
+#[test]
+fn many_clients_at_once_make_few_questions() {
+    let gate = Gate::new();
+    let asked = Arc::<AtomicUsize>::default();
+    let upstream = Upstream::answering({
+        let (gate, asked) = (gate.clone(), asked.clone());
+        move |_| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            gate.wait();
+            response(200, list(&["llama"]))
+        }
+    });
+    let gateway = Setup::single(Engine::Userspace, &upstream).set("models.cache", "1h").start();
+    let clients: Vec<_> = (0..30)
+        .map(|_| {
+            let mut client = gateway.connect();
+            client.send(request("GET", "/v1/models", ""));
+            client
+        })
+        .collect();
+    eventually("it is asked", || gate.waiting() > 0);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.response().json()["data"][0]["id"], "llama");
+    }
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&asked), "{asked}");
+}
