@@ -236,7 +236,7 @@ fn doctor_names_the_kind_of_rule() {
     let Some(place) = Place::new(&["output"], [false, false]) else { return };
     let output = Command::new("ip")
         .args(["netns", "exec", place.gateway.name()])
-        .arg(process::binary("ATALHO", "atalho"))
+        .arg(process::binary("ATALHO_BIN", "atalho"))
         .args(["doctor", "--require", "splice"])
         .output()
         .expect("the `ip` command");

@@ -80,7 +80,7 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
     Setting {
         path: "engine.backlog_bytes",
         kind: Kind::Size { min: 64 * KIB, max: 64 * MIB },
-        default: Some(r#""1MiB""#),
+        default: Some(r#""384KiB""#),
         live: false,
         about: "Bytes that the kernel may hold for a slow receiver, per direction, before the \
                 direction falls back to user space and its back-pressure.",

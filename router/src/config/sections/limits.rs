@@ -42,11 +42,11 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
     Setting {
         path: "limits.receive_buffer_bytes",
         kind: Kind::Size { min: 128 * KIB, max: 64 * MIB },
-        default: Some(r#""1536KiB""#),
+        default: Some(r#""1280KiB""#),
         live: true,
         about: "Memory that the kernel fills at most with what an instance has sent and the client does not \
                 take, for each new connection to an instance. No more than this comes from an instance in a \
-                round trip to it: some 90 MB/s at 10 ms. Without `CAP_NET_ADMIN` it takes effect where \
+                round trip to it: some 60 MB/s at 10 ms. Without `CAP_NET_ADMIN` it takes effect where \
                 `net.core.rmem_max` is at least half of it; elsewhere `net.ipv4.tcp_rmem` is the bound.",
     },
 ];

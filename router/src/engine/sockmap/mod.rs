@@ -49,7 +49,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { backlog_bytes: 1024 * 1024, half_closed_targets: false }
+        Self { backlog_bytes: 384 * 1024, half_closed_targets: false }
     }
 }
 

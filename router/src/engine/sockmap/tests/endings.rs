@@ -116,7 +116,7 @@ fn a_reset_source_is_noticed_at_once() {
 fn a_target_that_takes_all_and_closes_has_had_all() {
     // A server that is slow to read a request, then answers and closes: the engine is still
     // waiting for the backlog to go when it sees the close.
-    const LEN: usize = 400_000;
+    const LEN: usize = 300_000;
     with_engine(Settings::default(), |engine| async move {
         let (mut from, mut source) = connection().await;
         let (mut to, target) = connection().await;
