@@ -123,9 +123,12 @@ impl Endpoint {
         let named = name.map(|_| self.pick_variant(name, rng)).transpose()?;
         let variants = named.map_or(&*self.variants, std::slice::from_ref);
         let instances = variants.iter().flat_map(|variant| &variant.instances);
-        let staying = instances.filter(|instance| !instance.is_draining());
-        let Some(rule) = Rule::of(model, staying.map(|instance| instance.models())) else {
-            return Ok(None);
+        let staying = || instances.clone().filter(|instance| !instance.is_draining());
+        let rule = match Rule::of(model, staying().map(|instance| instance.models())) {
+            None => return Ok(None),
+            // One that is being asked is not taken for an equal yet.
+            Some(Rule::NotWithout) if staying().any(|i| i.models_pending()) => Rule::Listing,
+            Some(rule) => rule,
         };
         let serves = Serves { model, rule };
         let able = || variants.iter().filter(|variant| variant.available_for(serves));
@@ -240,6 +243,11 @@ mod tests {
         let fleet = endpoint([2.0, 1.0, 1.0]);
         let endpoint = &fleet.endpoints()[0];
         let [a, b, c] = [0, 1, 2].map(|n| &endpoint.variants[n].instances[0]);
+        let asked = |instances: [&Arc<Instance>; 2]| {
+            for instance in instances {
+                instance.set_models(1, Some(None));
+            }
+        };
         let shares = |model: &str, name: Option<&[u8]>| {
             let mut rng = fastrand::Rng::with_seed(5);
             let mut counts = [0; 3];
@@ -262,6 +270,8 @@ mod tests {
         };
         near(shares("x", None), [5000, 2500, 2500]);
         list(a, "x");
+        near(shares("x", None), [10_000, 0, 0]);
+        asked([b, c]);
         // What the others serve is not known, and may be the same.
         near(shares("x", None), [5000, 2500, 2500]);
         near(shares("y", None), [0, 5000, 5000]);
