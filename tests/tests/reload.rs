@@ -219,7 +219,8 @@ for_each_engine! {
             assert_eq!(gateway.ask(chat(&format!("{n}"))).status(), 200);
         }
         assert_eq!(b.count(), 20);
-        assert_eq!(gateway.in_flight(), 1, "its counter is as it was");
+        // The last answer may be counted a moment longer.
+        eventually("its counter is as it was", || gateway.in_flight() == 1);
         instance.send("3\r\nabc\r\n0\r\n\r\n");
         client.expect("3\r\nabc\r\n0\r\n\r\n");
         gateway.expect_idle();

@@ -36,6 +36,8 @@ pub(super) struct WorkerContext {
     pub(super) open_clients: OpenClients,
     /// Searches for stored responses that may go on at once.
     pub(super) searches: Semaphore,
+    /// Questions to the instances for their models, on behalf of clients, that may go on at once.
+    pub(super) listings: Semaphore,
 }
 
 impl WorkerContext {

@@ -28,6 +28,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Searches for stored responses that go on at once, each with a request to every instance.
 const MAX_SEARCHES: usize = 8;
+/// Questions for models at once: each asks all instances, and holds what they answer.
+const MAX_LISTINGS: usize = 4;
 
 /// Runs worker number `index` until the process has stopped.
 ///
@@ -71,6 +73,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         metrics,
         open_clients: OpenClients::default(),
         searches: Semaphore::new(MAX_SEARCHES),
+        listings: Semaphore::new(MAX_LISTINGS),
     });
     let sweeper = tokio::task::spawn_local(sweep(worker.clone()));
     let accepting: Vec<_> = listeners

@@ -171,6 +171,7 @@ fn no_label_collides_with_what_prometheus_adds_to_each_series() {
     engine.available(Ok(()));
     engine.fell_back("hole");
     metrics.learned_reads([(["e", "v", "chat_completions"], 8)].into_iter());
+    metrics.top_prefix_shares([(["e", "v"], 0.5)].into_iter());
     metrics.guard_packets("deny", 1);
     metrics.xdp_interfaces(1, 0);
     let families = metrics.registry.gather();

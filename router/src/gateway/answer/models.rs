@@ -43,6 +43,11 @@ pub(in crate::gateway) async fn models(
     if let Some(listing) = cached.get(name, &whose, age) {
         return Ok(listing);
     }
+    // Made-up credentials must not flood the instances, nor must many clients at the end of the while.
+    let _permit = scope.worker.listings.acquire().await.ok();
+    if let Some(listing) = cached.get(name, &whose, age) {
+        return Ok(listing);
+    }
     let listing = Arc::new(combine(ask(endpoints, &credentials).await)?);
     if !age.is_zero() {
         cached.put(name, whose, Arc::clone(&listing));
