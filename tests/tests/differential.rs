@@ -27,7 +27,7 @@ for_each_engine_and_driver! {
             .set("log.level", "info")
             .start();
         let baseline = Baseline::of(&gateway);
-        let limit = Duration::from_secs(setting("ATALHO_SECONDS", 60));
+        let limit = Duration::from_secs(setting("ATALHO_SECONDS", 40));
         let traffic = Traffic { seed, kind: Kind::Everything, limit, exchanges: EXCHANGES };
         let tally = traffic.run_until(&gateway, &fleet, |tally| {
             tally.exchanges() >= 1_000
