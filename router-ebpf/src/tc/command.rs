@@ -62,16 +62,12 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 drop(lock);
                 answer::DONE
             }
-            ask::CLOSED | ask::LIMIT | ask::LET_GO => {
+            ask::CLOSED | ask::LIMIT => {
                 let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::LOCKED };
                 if command.what == ask::CLOSED {
                     (*source).flags |= flag::CLOSED;
                 } else if (*source).role == role::NONE {
-                    if command.what == ask::LIMIT {
-                        (*source).socket.limit = command.length as u32;
-                    } else {
-                        (*source).socket.let_go();
-                    }
+                    (*source).socket.limit = command.length as u32;
                 }
                 drop(lock);
                 answer::DONE
@@ -138,12 +134,7 @@ unsafe fn join(command: &Command, source: *mut ConnEntry, receiver: *mut ConnEnt
         match source.pair.prepare(command.h, command.a, command.length, command.framing) {
             Ok((_, live)) => source.pair.word = live,
             Err(Refusal::Busy) => return answer::BUSY,
-            Err(Refusal::Behind) => {
-                if command.may_hold != 0 {
-                    source.socket.hold_peer(now());
-                }
-                return answer::BEHIND;
-            }
+            Err(Refusal::Behind) => return answer::BEHIND,
             Err(Refusal::Window) => return answer::WINDOW,
         }
         atomic::swap(source.ticket.as_ptr(), command.ticket);
@@ -176,9 +167,7 @@ unsafe fn part(command: &Command, source: *mut ConnEntry, receiver: *mut ConnEnt
         }
         source.word = source.pair.word;
         source.socket = source.pair.source;
-        source.socket.hold = 0;
         receiver.socket = source.pair.receiver;
-        receiver.socket.hold = 0;
         source.role = role::NONE;
         receiver.role = role::NONE;
         answer::DONE

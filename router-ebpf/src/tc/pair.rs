@@ -64,9 +64,6 @@ pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut ConnEntry) {
             w.outcome.socket = w.packet;
             return;
         }
-        if entry.socket.holds_peer() {
-            entry.socket.let_go_in_time(now());
-        }
         w.outcome.socket = translate::egress_at_rest(&mut entry.socket, &w.packet);
         // What waited for the socket when the programs came to know it has not passed them.
         let mut i = 0;

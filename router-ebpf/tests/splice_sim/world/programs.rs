@@ -190,7 +190,6 @@ impl World {
         let head = match self.conns[conn].link {
             None => {
                 let Conn { word, socket, .. } = &mut self.conns[conn];
-                socket.let_go_in_time(self.now * 1_000_000);
                 if word::mode(*word) == mode::DEAD {
                     segment.head
                 } else {

@@ -16,7 +16,7 @@ use crate::{
     engine::outcome::Decline,
     kernel::{
         conntrack::Conntrack,
-        splice::{Entry, Info, SpliceObject, acknowledge_now, probe},
+        splice::{Info, SpliceObject},
     },
     net::Stream,
 };
@@ -28,10 +28,6 @@ const HEADERS_V6: u32 = 60;
 /// Round-trip times of clients whose requests may have to wait for [`UNSPLICED_WINDOW`], in microseconds. From farther
 /// away it would be slow.
 const NEAR_RTT_US: u32 = 4_000;
-
-/// How many attempts in a row may find a peer ahead before it is no longer held: one that is held comes to rest within
-/// a few. What looks as if it was ahead may be packets that were never its own.
-const MAX_HELD: u32 = 8;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
@@ -51,8 +47,6 @@ pub(crate) struct Membership {
     untracked: Cell<bool>,
     /// Whether the socket announces no more than [`UNSPLICED_WINDOW`].
     limited: Cell<bool>,
-    /// How many attempts in a row found the peer ahead, and held.
-    held: Cell<u32>,
 }
 
 impl std::fmt::Debug for Membership {
@@ -86,7 +80,6 @@ impl Membership {
             moved: Cell::new(false),
             untracked: Cell::new(false),
             limited: Cell::new(limited),
-            held: Cell::new(0),
         }))
     }
 
@@ -173,54 +166,6 @@ impl Membership {
             let source = self.index;
             let command = Command { what: ask::LIMIT, source, length, ..SpliceObject::nothing() };
             let _ = self.programs.command(&command);
-        }
-    }
-
-    /// Whether the programs may hold the peer, so that it comes to rest.
-    pub(super) fn may_be_held(&self) -> bool {
-        self.held.get() < MAX_HELD
-    }
-
-    /// Notes that an attempt found the peer ahead.
-    pub(super) fn note_ahead(&self, stream: &Stream) {
-        if self.may_be_held() {
-            self.held.set(self.held.get() + 1);
-            if !self.may_be_held() {
-                self.end_hold(stream);
-            }
-        }
-    }
-
-    /// Tells the peer of a window, which may have been held until it had none left, now that it is spliced.
-    pub(super) fn tell_of_window(&self, stream: &Stream) {
-        if self.held.take() != 0 {
-            self.tell(stream, |entry| entry.pair_hold());
-        }
-    }
-
-    /// Lets the peer go on, if it is held. It may be held again for its next body.
-    pub(super) fn let_go(&self, stream: &Stream) {
-        if (1..MAX_HELD).contains(&self.held.take()) {
-            self.end_hold(stream);
-        }
-    }
-
-    /// The peer would ask for a window itself, but only after a while.
-    fn end_hold(&self, stream: &Stream) {
-        let source = self.index;
-        let command = Command { what: ask::LET_GO, source, ..SpliceObject::nothing() };
-        let _ = self.programs.command(&command);
-        self.tell(stream, |entry| entry.socket_hold());
-    }
-
-    /// Makes the socket send an acknowledgement, which says what there is to say as `hold` is not zero.
-    fn tell(&self, stream: &Stream, hold: impl Fn(Entry) -> u32) {
-        let owes = || hold(self.programs.entry(self.index)) != 0;
-        if owes() {
-            acknowledge_now(stream.as_fd());
-        }
-        if owes() {
-            let _ = probe(stream.as_fd());
         }
     }
 

@@ -231,13 +231,6 @@ impl Splice {
         }
     }
 
-    /// Lets a source go on that was to come to rest, if it was: no further attempt to hand over its body is to come.
-    pub fn let_go(&self, source: &Conn) {
-        if let Some(member) = &source.splice {
-            member.let_go(&source.stream);
-        }
-    }
-
     /// Lets the kernel move bytes until the body ends or something else happens.
     ///
     /// As [`Sockmap::hand_over`](super::sockmap::Sockmap::hand_over). The in-flight counter is released with
@@ -254,9 +247,6 @@ impl Splice {
         let mut pair = match handed {
             Ok(pair) => pair,
             Err(reason) => {
-                if reason != Decline::Unread {
-                    self.let_go(from);
-                }
                 return HandoverOutcome {
                     bytes: 0,
                     released: false,
@@ -264,9 +254,6 @@ impl Splice {
                 };
             }
         };
-        if let Some(source) = &from.splice {
-            source.tell_of_window(&from.stream);
-        }
         let own = IdleLimits::new(first, idle);
         let mut woken = pair.wait(from, to, limits.unwrap_or(&own), watch_target).await;
         if pair.entry.stop() == stop::BYPASSED {
@@ -334,7 +321,6 @@ impl Splice {
             h: h.wrapping_add(from.stream.bytes_read() as u32),
             a: a.wrapping_add(to.stream.bytes_written() as u32),
             generation,
-            may_hold: source.may_be_held().into(),
             length: match framing {
                 framing if framing.is_length() => framing.remaining,
                 framing if framing.is_until_close() => UNTIL_CLOSE,
@@ -354,10 +340,7 @@ impl Splice {
         }
         match answer {
             Ok(answer::DONE) => {}
-            Ok(answer::BEHIND) => {
-                source.note_ahead(&from.stream);
-                return Err(Decline::Unread);
-            }
+            Ok(answer::BEHIND) => return Err(Decline::Unread),
             Ok(answer::WINDOW) => return Err(Decline::Window),
             Ok(answer::UNKNOWN) => return Err(Decline::Unknown),
             Ok(_) | Err(_) => return Err(Decline::System),

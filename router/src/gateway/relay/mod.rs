@@ -166,7 +166,6 @@ impl<'a> Relay<'a> {
         let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
         match step {
             Ok(Step::Complete) => {
-                self.worker.let_go(client);
                 sending.done = Some(Instant::now());
                 Poll::Ready(Ok(Sent::Finished))
             }

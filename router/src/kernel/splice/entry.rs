@@ -133,16 +133,6 @@ impl Entry {
         self.u32(offset_of!(ConnEntry, generation))
     }
 
-    /// See [`Socket::hold`], while it is not spliced.
-    pub(crate) fn socket_hold(&self) -> u32 {
-        self.u32(offset_of!(ConnEntry, socket.hold))
-    }
-
-    /// See [`Socket::hold`], of the source of a pair.
-    pub(crate) fn pair_hold(&self) -> u32 {
-        self.u32(offset_of!(ConnEntry, pair.source.hold))
-    }
-
     /// See [`ConnEntry::stop`].
     pub(crate) fn stop(&self) -> u32 {
         self.u32(offset_of!(ConnEntry, stop))
