@@ -56,7 +56,8 @@ fn lines_and_escapes_are_read_once() {
     for (unit, strings, units) in
         [(r"\n", 1, 65_536), (r"\u00e9", 1, 65_536), ("x", 20_000, 1), (r"\\", 1, 65_536)]
     {
-        let taken = time(unit, ",", strings, units);
+        // On a busy machine, one that was not interrupted counts.
+        let taken = (0..10).map(|_| time(unit, ",", strings, units)).min().expect("ten of them");
         assert!(taken < plain * 100, "{unit}: {taken:?}, and {plain:?} without");
     }
 }
