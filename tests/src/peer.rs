@@ -203,6 +203,14 @@ impl Peer {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
+    /// Sends by another rule than the host's default from now on.
+    ///
+    /// # Panics
+    /// When the system has none of that name.
+    pub fn congestion_control(&self, name: &str) {
+        SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes()).expect("a rule");
+    }
+
     /// Closes with a reset.
     pub fn reset(self) {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("an open socket");

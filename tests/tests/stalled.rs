@@ -62,6 +62,8 @@ impl Flood {
         let (count, seen) = (sent.clone(), reads.clone());
         let upstream = Upstream::serve(move |peer, head| {
             let Ok(asked) = peer.try_request_body(head) else { return Next::Close };
+            // BBR keeps to the shortest round trip of ten seconds, and spliced, the path becomes that to the client.
+            peer.congestion_control("reno");
             peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n"));
             let calm = String::from_utf8_lossy(&asked).contains("calm");
             let slow = if calm { Start::Calm.bytes() } else { 0 };
