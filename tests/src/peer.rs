@@ -1,7 +1,7 @@
 //! One end of a TCP connection that does exactly what it is told.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     os::fd::AsRawFd,
     time::{Duration, Instant},
@@ -86,17 +86,26 @@ impl Peer {
         Self::new(socket.into())
     }
 
-    /// Connects from an address that may have been used a moment ago.
+    /// Connects from an address that may have been used a moment ago: a socket that was closed
+    /// keeps it until its FIN has been acknowledged, which is waited for.
     ///
     /// # Panics
-    /// When nobody listens there, or the address is in use.
+    /// When nobody listens there, or the address stays in use.
     #[track_caller]
     pub fn connect_from(from: SocketAddr, to: SocketAddr) -> Self {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
-        socket.set_reuse_address(true).expect("a fresh socket");
-        socket.bind(&from.into()).expect("an address of ours");
-        socket.connect_timeout(&to.into(), DEADLINE).expect("connecting");
-        Self::new(socket.into())
+        let start = Instant::now();
+        loop {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+            socket.set_reuse_address(true).expect("a fresh socket");
+            socket.bind(&from.into()).expect("an address of ours");
+            match socket.connect_timeout(&to.into(), DEADLINE) {
+                Ok(()) => return Self::new(socket.into()),
+                Err(error) if error.kind() == ErrorKind::AddrNotAvailable && start.elapsed() < DEADLINE => {
+                    std::thread::yield_now();
+                }
+                Err(error) => panic!("connecting from {from} to {to}: {error}"),
+            }
+        }
     }
 
     /// Sets how long to wait for bytes, or for room to write.
