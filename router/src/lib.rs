@@ -1,11 +1,12 @@
 //! Atalho's gateway: everything that runs in user space.
 //!
 //! [`cli`] → [`gateway`] → [`admin`] → [`shared`] → [`prefix`] → [`routing`] → [`fleet`] → [`engine`] →
-//! [`kernel`] → [`net`] → [`config`] → [`api`] → [`http`] → [`metrics`] → [`log`]: a module may use the ones to
-//! its right, never back.
+//! [`kernel`] → [`net`] → [`config`] → [`aws`] → [`api`] → [`http`] → [`metrics`] → [`log`]: a module may use the
+//! ones to its right, never back.
 
 pub mod admin;
 pub mod api;
+pub mod aws;
 pub mod cli;
 pub mod config;
 pub mod engine;

@@ -95,12 +95,16 @@ impl Peer {
     pub fn connect_from(from: SocketAddr, to: SocketAddr) -> Self {
         let start = Instant::now();
         loop {
-            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+            let socket =
+                Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
             socket.set_reuse_address(true).expect("a fresh socket");
             socket.bind(&from.into()).expect("an address of ours");
             match socket.connect_timeout(&to.into(), DEADLINE) {
                 Ok(()) => return Self::new(socket.into()),
-                Err(error) if error.kind() == ErrorKind::AddrNotAvailable && start.elapsed() < DEADLINE => {
+                Err(error)
+                    if error.kind() == ErrorKind::AddrNotAvailable
+                        && start.elapsed() < DEADLINE =>
+                {
                     std::thread::yield_now();
                 }
                 Err(error) => panic!("connecting from {from} to {to}: {error}"),

@@ -1,0 +1,9 @@
+//! AWS's APIs as their clients speak them: facts and formats, no I/O.
+//!
+//! The authority is the service model that AWS's SDKs are made of; [`service`] holds what it says of the
+//! control API of SageMaker.
+
+pub mod error;
+pub mod service;
+
+pub use error::AwsError;
