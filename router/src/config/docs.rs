@@ -47,6 +47,12 @@ fn range(kind: &Kind) -> (&str, String) {
         Kind::Pattern => ("path", "begins with `/`, not with `/endpoints/`".into()),
         Kind::Name => ("", "1 to 63 letters, digits, inner hyphens".into()),
         Kind::Url => ("", "`http://host[:port]`, port 80 if absent".into()),
+        Kind::Urls => ("list of URLs", "`http://host[:port]`, port 80 if absent".into()),
+        Kind::Names => ("list of names", "1 to 63 letters, digits, inner hyphens".into()),
+        Kind::File => ("file", "an absolute path".into()),
+        Kind::Region => ("", "lower-case letters, digits, hyphens".into()),
+        Kind::Account => ("", "12 digits".into()),
+        Kind::InstanceType => ("", "`ml.p5.48xlarge`".into()),
         Kind::Weight => ("share", "0.000001 to 1000000".into()),
     }
 }
@@ -69,7 +75,9 @@ fn tables() -> String {
             section = Some(this);
             let heading = match this {
                 "" => "At the top of the file".into(),
-                this if this.starts_with("endpoint") || this == "path" => format!("`[[{this}]]`"),
+                this if this.starts_with("endpoint") || matches!(this, "path" | "host_pool") => {
+                    format!("`[[{this}]]`")
+                }
                 this => format!("`[{this}]`"),
             };
             write!(
@@ -117,6 +125,7 @@ fn the_example_is_valid_and_has_every_setting_at_its_default() {
     let defaults = super::Config {
         endpoints: config.endpoints.clone(),
         paths: config.paths.clone(),
+        host_pools: config.host_pools.clone(),
         ..Default::default()
     };
     assert_eq!(config, defaults);

@@ -77,7 +77,7 @@ fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
 pub fn parse(source_name: &str, text: &str) -> Result<Config, ConfigError> {
     let document = Document::parse(text, SECTIONS);
     let config = read(&document);
-    if !document.root().has("endpoint") {
+    if !document.root().has("endpoint") && config.control.listen.is_none() {
         document.issue(
             None,
             "endpoint",

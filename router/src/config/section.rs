@@ -249,12 +249,20 @@ impl<'d, 't> Section<'d, 't> {
         key: &'static str,
         convert: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<T> {
-        self.value(key, |value| {
-            let DeValue::Array(items) = value.0 else {
-                return Err(value.instead("a list in [ ]"));
-            };
-            items.iter().map(|item| convert(Value(item.get_ref()).text()?)).collect()
-        })
+        self.value(key, |value| list_of(value, &convert))
+    }
+
+    /// Reads a list of strings that must be there.
+    pub(super) fn required_items<T>(
+        &self,
+        key: &'static str,
+        convert: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let Some(value) = self.get(key) else {
+            self.issue(key, format!("is missing: {}", first_sentence(self.setting(key).about)));
+            return None;
+        };
+        list_of(Value(value.get_ref()), &convert).map_err(|message| self.issue(key, message)).ok()
     }
 
     /// Reads a list of addresses and networks.
@@ -393,6 +401,14 @@ impl<'d, 't> Section<'d, 't> {
             );
         }
     }
+}
+
+fn list_of<T>(
+    value: Value<'_, '_>,
+    convert: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let DeValue::Array(items) = value.0 else { return Err(value.instead("a list in [ ]")) };
+    items.iter().map(|item| convert(Value(item.get_ref()).text()?)).collect()
 }
 
 fn first_sentence(text: &str) -> &str {

@@ -85,6 +85,18 @@ pub enum Kind {
     Name,
     /// `http://host[:port]`; must be given, and once only per variant.
     Url,
+    /// A list of such URLs; must be given.
+    Urls,
+    /// A list of names.
+    Names,
+    /// An absolute path of a file.
+    File,
+    /// A region of AWS.
+    Region,
+    /// An account of AWS.
+    Account,
+    /// An instance type of SageMaker; must be given.
+    InstanceType,
     /// A relative share: finite, above zero.
     Weight,
 }

@@ -392,12 +392,55 @@ fn paths_of_ones_own_speak_an_api() {
 }
 
 #[test]
+fn the_control_api_has_an_address_of_its_own_and_may_be_all_there_is() {
+    let config = parse(
+        "f",
+        "[control]\nlisten = \"127.0.0.1:9902\"\nregion = \"eu-west-1\"\n\
+         [[host_pool]]\ninstance_type = \"ml.g6.xlarge\"\nmodels = [\"m\"]\n\
+         hosts = [\"http://10.0.0.1:8000\", \"http://gpu\"]\n",
+    )
+    .expect("no endpoint is needed");
+    assert!(config.endpoints.is_empty());
+    assert_eq!(config.control.region, "eu-west-1");
+    let pool = &config.host_pools[0];
+    assert_eq!(pool.hosts[1].as_str(), "http://gpu:80");
+    assert!(pool.suits("ml.g6.xlarge", "m") && !pool.suits("ml.g6.xlarge", "n"));
+    assert!(!pool.suits("ml.g6.2xlarge", "m"));
+
+    let pool = "[[host_pool]]\ninstance_type = \"ml.x\"\nhosts = [\"http://a\"]\n";
+    for (text, expected) in [
+        ("[control]\nlisten = \"0.0.0.0:8080\"\n", "listens at 0.0.0.0:8080, which 0.0.0.0:8080"),
+        ("[control]\nlisten = \"[::]:9901\"\n", "which 127.0.0.1:9901 covers"),
+        ("[control]\nlisten = \"on\"\n", "`on` is no address with a port"),
+        ("[control]\nstore = \"a.redb\"\n", "is no absolute path"),
+        ("[control]\nregion = \"Mars\"\n", "`Mars` is no region"),
+        ("[control]\naccount = \"12\"\n", "`12` is no account"),
+        ("[[host_pool]]\nhosts = [\"http://a\"]\n", "host_pool[0].instance_type: is missing"),
+        ("[[host_pool]]\ninstance_type = \"p5\"\n", "`p5` is no instance type"),
+        ("[[host_pool]]\ninstance_type = \"ml.x\"\n", "host_pool[0].hosts: is missing"),
+        (
+            "[[host_pool]]\ninstance_type = \"ml.x\"\nhosts = [\"http://a\", \"http://a:80\"]\n",
+            "has http://a:80 twice",
+        ),
+        (&[pool, pool].concat(), "number 2 has http://a:80, which number 1 has too"),
+    ] {
+        let error = parse("f", &with(text)).expect_err(text).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn every_setting_is_in_the_table_once_with_a_default_in_its_range() {
     for (index, setting) in settings().enumerate() {
         assert!(settings().take(index).all(|s| s.path != setting.path), "{}", setting.path);
         let must_have = !matches!(
             setting.kind,
-            Kind::Name | Kind::Url | Kind::Pattern | Kind::OptionalInteger { .. }
+            Kind::Name
+                | Kind::Url
+                | Kind::Urls
+                | Kind::InstanceType
+                | Kind::Pattern
+                | Kind::OptionalInteger { .. }
         );
         assert_eq!(setting.default.is_some(), must_have, "{}", setting.path);
         assert!(setting.about.ends_with('.'), "{}", setting.path);

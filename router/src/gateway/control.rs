@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     guard::Guarded,
-    reload::{Reloaded, Reloader},
+    reload::{InForce, Reloaded, Reloader},
 };
 use crate::{
     admin,
@@ -121,11 +121,12 @@ async fn reload(
         }
         return;
     };
+    let in_force = InForce::new(&shared.fleet, &counters, &shared.metrics);
     let applied = |reloaded: &Reloaded| {
         fleets.send_replace(());
         guarded.replace(&reloaded.config)
     };
-    Reloader::new(file, &shared.fleet, &counters, &shared.metrics).run(&mut hangup, applied).await;
+    Reloader::new(file, &in_force).run(&mut hangup, applied).await;
 }
 
 async fn serve_admin(listener: TcpListener, shared: Arc<Shared>) {

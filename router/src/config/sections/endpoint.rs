@@ -190,7 +190,7 @@ fn weight(s: &Section<'_, '_>) -> f64 {
 }
 
 /// Endpoint and variant names follow SageMaker's rule, `^[a-zA-Z0-9](-*[a-zA-Z0-9])*`, up to 63.
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
     let ok = bytes.len() <= 63

@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 
 use super::{
-    CorsConfig, EndpointConfig, Engine, Guard, Health, HotPrefix, Limits, Log, Models, Pool,
-    Prefix, Proxies, Scrape, Timeouts, cors, endpoint, engine, guard, health, hot_prefix, limits,
-    log, models, path, pool, prefix, proxies, scrape, timeouts,
+    ControlConfig, CorsConfig, EndpointConfig, Engine, Guard, Health, HostPool, HotPrefix, Limits,
+    Log, Models, Pool, Prefix, Proxies, Scrape, Timeouts, control, cors, endpoint, engine, guard,
+    health, host_pool, hot_prefix, limits, log, models, path, pool, prefix, proxies, scrape,
+    timeouts,
 };
 use crate::{
     api::{BasePath, Paths},
     config::{
+        InstanceUrl,
         addresses::{admin_conflict, overlap},
         section::{Document, Section},
         setting::{Kind, Setting},
@@ -130,6 +132,10 @@ pub struct Config {
     pub prefix: Prefix,
     /// Which web pages may read answers.
     pub cors: CorsConfig,
+    /// The API by which endpoints are made and changed.
+    pub control: ControlConfig,
+    /// Hosts that such endpoints can be given.
+    pub host_pools: Vec<HostPool>,
     /// Paths that speak an API.
     pub paths: Paths,
     /// Named services, the default one first.
@@ -202,16 +208,44 @@ pub(in crate::config) fn read(document: &Document<'_>) -> Config {
         proxies: root.table("proxies", proxies::read),
         prefix: root.table("prefix", prefix::read),
         cors: root.table("cors", cors::read),
+        control: root.table("control", control::read),
+        host_pools: root.list("host_pool", host_pool::read),
         paths: Paths::new(root.list("path", path::read)),
         endpoints: root.list("endpoint", endpoint::read),
     };
     if let Some(conflict) = admin_conflict(config.admin, &config.listen) {
         root.issue("admin", conflict);
     }
+    control_conflicts(&root, &config);
     root.unique("path", "path", |path| Some(path.to_owned()));
     root.unique("endpoint", "name", |name| Some(name.to_owned()));
     root.finish();
     config
+}
+
+/// Reports what of the control API cannot go with the rest.
+fn control_conflicts(root: &Section<'_, '_>, config: &Config) {
+    if let Some(control) = config.control.listen {
+        let others = config.listen.iter().copied().chain(config.admin);
+        if let Some(other) = others.into_iter().find(|other| overlap(*other, control)) {
+            root.issue(
+                "control",
+                format!("listens at {control}, which {other} covers: choose another port"),
+            );
+        }
+    }
+    let mut seen: Vec<(&InstanceUrl, usize)> = Vec::new();
+    for (index, pool) in config.host_pools.iter().enumerate() {
+        for host in &pool.hosts {
+            if let Some((_, other)) = seen.iter().find(|(one, at)| *one == host && *at != index) {
+                root.issue(
+                    "host_pool",
+                    format!("number {} has {host}, which number {} has too", index + 1, other + 1),
+                );
+            }
+            seen.push((host, index));
+        }
+    }
 }
 
 fn addresses(root: &Section<'_, '_>) -> Vec<SocketAddr> {

@@ -1,12 +1,14 @@
 //! The sections of a configuration file. Each has a file with its table of settings, what it holds
 //! once it has been read, and how it is read.
 
+mod control;
 mod cors;
 mod endpoint;
 mod engine;
 mod global;
 mod guard;
 mod health;
+mod host_pool;
 mod hot_prefix;
 mod limits;
 mod log;
@@ -19,12 +21,14 @@ mod scrape;
 mod timeouts;
 
 pub use self::{
+    control::ControlConfig,
     cors::CorsConfig,
     endpoint::{EndpointConfig, InstanceConfig, VariantConfig},
     engine::{Engine, EngineMode, XdpMode},
     global::{Config, NewTrace},
     guard::{Guard, GuardMode},
     health::Health,
+    host_pool::HostPool,
     hot_prefix::HotPrefix,
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
@@ -54,6 +58,8 @@ pub(super) const SECTIONS: &[&[Setting]] = &[
     guard::SETTINGS,
     proxies::SETTINGS,
     cors::SETTINGS,
+    control::SETTINGS,
+    host_pool::SETTINGS,
     path::SETTINGS,
     prefix::SETTINGS,
     endpoint::SETTINGS,
