@@ -3,7 +3,11 @@
 //! The authority is the service model that AWS's SDKs are made of; [`service`] holds what it says of the
 //! control API of SageMaker.
 
+pub mod arn;
 pub mod error;
+pub mod json;
+pub mod page;
 pub mod service;
 
+pub use arn::Arn;
 pub use error::AwsError;
