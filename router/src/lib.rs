@@ -1,6 +1,6 @@
 //! Atalho's gateway: everything that runs in user space.
 //!
-//! [`cli`] → [`gateway`] → [`admin`] → [`shared`] → [`prefix`] → [`routing`] → [`fleet`] → [`engine`] →
+//! [`cli`] → [`gateway`] → [`control`] → [`admin`] → [`shared`] → [`prefix`] → [`routing`] → [`fleet`] → [`engine`] →
 //! [`kernel`] → [`net`] → [`config`] → [`aws`] → [`api`] → [`http`] → [`metrics`] → [`log`]: a module may use the
 //! ones to its right, never back.
 
@@ -9,6 +9,7 @@ pub mod api;
 pub mod aws;
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod engine;
 pub mod fleet;
 pub mod gateway;
