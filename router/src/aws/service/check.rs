@@ -194,7 +194,7 @@ impl<'m> Walk<'m> {
 const NOT_NULL: &str = "Member must not be null";
 
 /// Members have their first letter small in the service's messages.
-fn as_in_messages(name: &str) -> String {
+pub(super) fn as_in_messages(name: &str) -> String {
     let mut chars = name.chars();
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
