@@ -9,7 +9,9 @@
 mod call;
 mod identity;
 pub mod operations;
+pub mod reconcile;
 pub mod resources;
+pub mod server;
 mod settle;
 pub mod store;
 #[cfg(test)]

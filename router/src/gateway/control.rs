@@ -18,7 +18,8 @@ use tokio::{
 
 use super::{
     guard::Guarded,
-    reload::{InForce, Reloaded, Reloader},
+    made::Made,
+    reload::{InForce, Parts, Reloaded, Reloader},
 };
 use crate::{
     admin,
@@ -37,6 +38,10 @@ pub(super) struct Setup {
     pub(super) phase: watch::Sender<Phase>,
     /// Where the configuration came from.
     pub(super) file: Option<PathBuf>,
+    /// What the fleet was made of.
+    pub(super) parts: Parts,
+    /// The control API and what was made through it, if it is on.
+    pub(super) control: Option<Made>,
     pub(super) admin: Option<TcpListener>,
     /// Where clients connect.
     pub(super) addresses: Vec<SocketAddr>,
@@ -62,13 +67,14 @@ pub(super) fn run(setup: Setup) -> anyhow::Result<()> {
 }
 
 async fn serve(setup: Setup) -> anyhow::Result<()> {
-    let Setup { shared, counters, phase, file, admin, addresses, guarded, mut ended } = setup;
+    let Setup { shared, counters, phase, file, parts, control, .. } = setup;
+    let Setup { admin, addresses, guarded, mut ended, .. } = setup;
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     resolve_at_start(&shared).await;
     let format = shared.fleet.load().config().log.format;
-    announce(format, &addresses, admin.as_ref())?;
+    announce(format, &addresses, admin.as_ref(), control.as_ref().map(Made::listener))?;
     if let Some(listener) = admin {
         tokio::task::spawn_local(serve_admin(listener, shared.clone()));
     }
@@ -78,7 +84,8 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let (current, metrics) = (shared.clone(), shared.metrics.clone());
     let watch = fleet::hot_prefix::watch(move || current.fleet.load_full(), metrics);
     tokio::task::spawn_local(watch);
-    tokio::task::spawn_local(reload(file, shared.clone(), counters, guarded, hangup, fleets));
+    let sources = Sources { file, parts, control };
+    tokio::task::spawn_local(follow(sources, shared.clone(), counters, guarded, hangup, fleets));
     tokio::select! {
         name = stop_signal(&mut terminate, &mut interrupt) => {
             tracing::info!(signal = name, "draining: no new connections, open exchanges go on");
@@ -105,14 +112,43 @@ async fn resolve_at_start(shared: &Shared) {
     fleet::resolve_new(&shared.fleet.load_full(), RESOLVE).await;
 }
 
-/// Takes over the configuration file whenever it changes, or on SIGHUP.
-async fn reload(
+/// Where the configuration comes from, and what it was at the start.
+struct Sources {
     file: Option<PathBuf>,
+    parts: Parts,
+    control: Option<Made>,
+}
+
+/// Takes over what changes of the configuration while the gateway runs.
+async fn follow(
+    Sources { file, parts, control }: Sources,
     shared: Arc<Shared>,
     counters: Counters,
     guarded: Guarded,
-    mut hangup: Signal,
+    hangup: Signal,
     fleets: watch::Sender<()>,
+) {
+    let in_force = InForce::new(&shared.fleet, parts, &counters, &shared.metrics);
+    let (reloaded, changed) = watch::channel(());
+    let made = async {
+        if let Some(control) = control {
+            control.follow(&in_force, &fleets, changed).await;
+        }
+    };
+    let applied = |taken: &Reloaded| {
+        fleets.send_replace(());
+        reloaded.send_replace(());
+        guarded.replace(&taken.config)
+    };
+    tokio::join!(reload(file, &in_force, hangup, applied), made);
+}
+
+/// Takes over the configuration file whenever it changes, or on SIGHUP.
+async fn reload(
+    file: Option<PathBuf>,
+    in_force: &InForce<'_>,
+    mut hangup: Signal,
+    applied: impl FnMut(&Reloaded) -> anyhow::Result<()>,
 ) {
     let Some(file) = file else {
         // The signal must not end the process, as it would without a handler.
@@ -121,12 +157,7 @@ async fn reload(
         }
         return;
     };
-    let in_force = InForce::new(&shared.fleet, &counters, &shared.metrics);
-    let applied = |reloaded: &Reloaded| {
-        fleets.send_replace(());
-        guarded.replace(&reloaded.config)
-    };
-    Reloader::new(file, &in_force).run(&mut hangup, applied).await;
+    Reloader::new(file, in_force).run(&mut hangup, applied).await;
 }
 
 async fn serve_admin(listener: TcpListener, shared: Arc<Shared>) {
@@ -153,10 +184,14 @@ fn announce(
     format: LogFormat,
     addresses: &[SocketAddr],
     admin: Option<&TcpListener>,
+    control: Option<&TcpListener>,
 ) -> anyhow::Result<()> {
     let admin = admin.map(TcpListener::local_addr).transpose()?;
+    let control = control.map(TcpListener::local_addr).transpose()?;
     let listening = addresses.iter().map(|address| ("listening", Some(*address)));
-    let events = listening.chain(admin.map(|address| ("admin", Some(address))));
+    let others = [("admin", admin), ("control API", control)];
+    let others = others.into_iter().filter(|(_, address)| address.is_some());
+    let events = listening.chain(others);
     let lines: String = events
         .chain([("ready", None)])
         .map(|(event, address)| match (format, address) {

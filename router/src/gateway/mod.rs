@@ -20,6 +20,7 @@ mod failure;
 mod forward;
 mod guard;
 mod listeners;
+mod made;
 mod read;
 mod record;
 mod relay;
@@ -79,7 +80,10 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         }
         None => Counters::heap(COUNTERS),
     };
-    let config = Arc::new(config);
+    let control = made::Made::open(&config)?;
+    let added = control.as_ref().map(made::Made::endpoints).unwrap_or_default();
+    let parts = reload::Parts { file: Arc::new(config), added };
+    let config = parts.composed();
     let fleet = Fleet::build(&config, None, &counters, &metrics)?;
     let bound =
         listeners::bind(&config.listen, threads, loaded.as_ref().and_then(Loaded::segment))?;
@@ -124,6 +128,8 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         counters,
         phase: phase_sender,
         file,
+        parts,
+        control,
         admin,
         addresses: bound.addresses,
         guarded,

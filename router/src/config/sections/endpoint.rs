@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use crate::config::{
     InstanceUrl, Strategy,
     section::Section,
+    sections::setting,
     setting::{Kind, Setting},
     strategy::STRATEGIES,
 };
@@ -131,6 +132,25 @@ pub struct InstanceConfig {
     pub weight: f64,
     /// Whether it takes no new requests while its open ones end.
     pub drain: bool,
+}
+
+impl VariantConfig {
+    /// With every setting at its default, and no instance.
+    pub fn named(name: &str) -> Self {
+        let default = |key: &str| -> usize {
+            let text = setting(&format!("endpoint.variant.{key}")).default.unwrap_or_default();
+            text.parse().expect("the table has a number")
+        };
+        Self {
+            name: name.to_owned(),
+            weight: 1.0,
+            strategy: Strategy::PrefixAware,
+            prefix_length: default("prefix_length"),
+            concurrency_threshold: default("concurrency_threshold") as u32,
+            max_in_flight: None,
+            instances: Vec::new(),
+        }
+    }
 }
 
 pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<EndpointConfig> {

@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::{
         fleet::{self, Counters, FailureKind, Fleet},
+        gateway::reload::in_force::Parts,
         metrics::Metrics,
     };
 
@@ -171,7 +172,9 @@ mod tests {
         }
 
         fn in_force(&self) -> InForce<'_> {
-            InForce::new(&self.fleet, &self.counters, &self.metrics)
+            let file = Arc::clone(self.fleet.load().config());
+            let parts = Parts { file, added: Vec::new() };
+            InForce::new(&self.fleet, parts, &self.counters, &self.metrics)
         }
 
         fn urls(&self) -> Vec<String> {

@@ -44,20 +44,30 @@ pub(in crate::gateway) struct InForce<'a> {
     parts: Mutex<Parts>,
 }
 
-struct Parts {
-    file: Arc<Config>,
-    added: Vec<EndpointConfig>,
+/// What a configuration is made of.
+pub(in crate::gateway) struct Parts {
+    /// What the file says.
+    pub(in crate::gateway) file: Arc<Config>,
+    /// What the control API adds.
+    pub(in crate::gateway) added: Vec<EndpointConfig>,
+}
+
+impl Parts {
+    /// The whole configuration.
+    pub(in crate::gateway) fn composed(&self) -> Arc<Config> {
+        composed(&self.file, &self.added)
+    }
 }
 
 impl<'a> InForce<'a> {
-    /// The fleet is that of the file.
+    /// The fleet is that of these parts.
     pub(in crate::gateway) fn new(
         fleet: &'a ArcSwap<Fleet>,
+        parts: Parts,
         counters: &'a Counters,
         metrics: &'a Metrics,
     ) -> Self {
-        let file = Arc::clone(fleet.load().config());
-        Self { fleet, counters, metrics, parts: Mutex::new(Parts { file, added: Vec::new() }) }
+        Self { fleet, counters, metrics, parts: Mutex::new(parts) }
     }
 
     /// Takes over what the file says now. Without `force`, `None` when that is in force already.
@@ -85,7 +95,6 @@ impl<'a> InForce<'a> {
     ///
     /// # Errors
     /// When their fleet has no room. Nothing has changed then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the control API comes next"))]
     pub(in crate::gateway) async fn take_over_endpoints(
         &self,
         added: Vec<EndpointConfig>,
@@ -100,7 +109,6 @@ impl<'a> InForce<'a> {
     }
 
     /// What the file says.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the control API comes next"))]
     pub(in crate::gateway) async fn file(&self) -> Arc<Config> {
         Arc::clone(&self.parts.lock().await.file)
     }
@@ -161,7 +169,8 @@ mod tests {
         let names = || -> Vec<_> {
             fleet.load().endpoints().iter().map(|endpoint| endpoint.name.clone()).collect()
         };
-        let in_force = InForce::new(&fleet, &counters, &metrics);
+        let parts = Parts { file: Arc::clone(&config), added: Vec::new() };
+        let in_force = InForce::new(&fleet, parts, &counters, &metrics);
         let made = vec![endpoint("b", 2), endpoint("c", 3)];
         assert!(in_force.take_over_endpoints(made.clone()).await.expect("room"));
         assert!(!in_force.take_over_endpoints(made).await.expect("room"), "nothing new");

@@ -12,5 +12,5 @@ mod watch;
 
 pub(super) use self::{
     file::Reloader,
-    in_force::{InForce, Reloaded},
+    in_force::{InForce, Parts, Reloaded},
 };

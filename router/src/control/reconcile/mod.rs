@@ -1,0 +1,156 @@
+//! Makes what is so what was asked for: gives hosts to the endpoints that wait for them, and says of
+//! each how far it has come.
+//!
+//! [`plan`] is what a round decides, [`hosts`] who gets which host, [`describe`] what that is as the
+//! gateway's configuration, [`look`] how the hosts are that nobody has. What serves is changed before the
+//! state says so: who reads `InService` can call at once, and a name that is gone is called no more.
+
+mod describe;
+mod hosts;
+mod look;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::watch;
+
+pub use self::describe::endpoints;
+use self::{
+    hosts::Looks,
+    plan::{Step, View, plan},
+};
+use super::{
+    Control, Endpoint, Resources, SettleError, Settled,
+    resources::{Change, Key, Resource},
+};
+use crate::config::{Config, EndpointConfig};
+
+/// Between two rounds while something is under way, or a host is missing.
+const SOON: Duration = Duration::from_millis(500);
+
+/// What the reconciler works on besides the control plane itself.
+pub trait Serving {
+    /// The configuration file at this moment.
+    fn file(&self) -> impl Future<Output = Arc<Config>>;
+
+    /// Has these endpoints serve, besides the file's.
+    ///
+    /// # Errors
+    /// When there is no room for them; then nothing has changed.
+    fn serve(&self, endpoints: Vec<EndpointConfig>) -> impl Future<Output = anyhow::Result<()>>;
+}
+
+/// Works for ever. `changed` wakes it when the file may have changed.
+pub async fn run(control: Arc<Control>, serving: impl Serving, mut changed: watch::Receiver<()>) {
+    let mut asked = control.watch();
+    let mut file = serving.file().await;
+    control.set_file(&file);
+    loop {
+        asked.mark_unchanged();
+        changed.mark_unchanged();
+        let current = serving.file().await;
+        if !Arc::ptr_eq(&current, &file) {
+            control.set_file(&current);
+            file = current;
+        }
+        let waiting = match round(&control, &serving, &file).await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                tracing::error!("control: {error:#}; it is tried again");
+                true
+            }
+        };
+        tokio::select! {
+            _ = asked.changed() => {}
+            _ = changed.changed() => {}
+            () = tokio::time::sleep(SOON), if waiting => {}
+        }
+    }
+}
+
+/// One look and what follows from it. Whether there is something to come back for.
+async fn round(
+    control: &Arc<Control>,
+    serving: &impl Serving,
+    file: &Config,
+) -> anyhow::Result<bool> {
+    let resources = control.resources();
+    let wanted = plan::wanted(&resources, &file.host_pools);
+    let mut waiting = !wanted.is_empty();
+    let looks = look::at(&file.host_pools, &wanted, &file.health).await;
+    let steps = steps(&resources, file, &looks);
+    let next = after(&resources, &steps);
+    serving.serve(endpoints(&next)).await?;
+    for step in steps {
+        report(&step);
+        match settle(control, step).await {
+            Ok(()) => {}
+            // Somebody asked for something else meanwhile.
+            Err(SettleError::Superseded(_)) => waiting = true,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(waiting || control.resources().endpoints.values().any(|it| it.status.in_progress()))
+}
+
+fn steps(resources: &Resources, file: &Config, looks: &Looks) -> Vec<Step> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    plan(&View {
+        resources,
+        pools: &file.host_pools,
+        looks,
+        ready_within: file.control.ready_within,
+        now: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// What exists once the steps are done.
+fn after(resources: &Resources, steps: &[Step]) -> Resources {
+    let mut next = resources.clone();
+    for step in steps {
+        match step {
+            Step::Endpoint(name, _, to) => {
+                if let Some(endpoint) = next.endpoints.get(name) {
+                    let to = Settled::clone(to);
+                    let endpoint = Endpoint {
+                        status: to.status,
+                        failure: to.failure,
+                        serving: to.serving,
+                        pending: to.pending,
+                        ..Endpoint::clone(endpoint)
+                    };
+                    next.apply(&Change::Put(Resource::Endpoint(endpoint.into())));
+                }
+            }
+            Step::Gone(key, _) => next.apply(&Change::Delete(Key::clone(key))),
+        }
+    }
+    next
+}
+
+async fn settle(control: &Arc<Control>, step: Step) -> Result<(), SettleError> {
+    let control = Arc::clone(control);
+    let settled = tokio::task::spawn_blocking(move || match step {
+        Step::Endpoint(name, generation, to) => control.settle(&name, generation, &to),
+        Step::Gone(key, generation) => control.gone(&key, generation),
+    });
+    // It panics at most, and the log has its message.
+    settled.await.unwrap_or(Ok(()))
+}
+
+fn report(step: &Step) {
+    match step {
+        Step::Endpoint(name, _, to) => match &to.failure {
+            Some(why) => tracing::warn!(endpoint = name, status = to.status.as_str(), "{why}"),
+            None => {
+                tracing::info!(endpoint = name, status = to.status.as_str(), "endpoint settled")
+            }
+        },
+        Step::Gone(key, _) => tracing::info!(resource = %key, "deleted"),
+    }
+}

@@ -1,0 +1,152 @@
+//! What is to be done next: a pure function of what exists, of the pools and of how their hosts are.
+
+use std::time::Duration;
+
+use super::hosts::{Hosts, Looks, placed, placed_mut};
+use crate::{
+    config::HostPool,
+    control::{
+        Deployment, Endpoint, EndpointStatus, Pending, Resources, Settled, Wanted, resources::Key,
+    },
+};
+
+/// All that a round goes by.
+pub(super) struct View<'a> {
+    pub(super) resources: &'a Resources,
+    pub(super) pools: &'a [HostPool],
+    pub(super) looks: &'a Looks,
+    /// How long an endpoint waits for hosts, unless its configuration says otherwise.
+    pub(super) ready_within: Duration,
+    /// Milliseconds since 1970.
+    pub(super) now: u64,
+}
+
+/// One change of state.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Of an endpoint of this generation.
+    Endpoint(String, u64, Box<Settled>),
+    /// What was being deleted, of this generation, is no more.
+    Gone(Key, u64),
+}
+
+/// What has come to pass, and what is to be done about it. Older endpoints are served first.
+pub(super) fn plan(view: &View<'_>) -> Vec<Step> {
+    let mut hosts = Hosts::new(view.pools, view.looks, taken(view.resources));
+    let mut endpoints: Vec<&Endpoint> =
+        view.resources.endpoints.values().map(AsRef::as_ref).collect();
+    endpoints.sort_by_key(|endpoint| (endpoint.created, &endpoint.name));
+    endpoints.into_iter().filter_map(|endpoint| step(view, &mut hosts, endpoint)).collect()
+}
+
+/// Hosts that are worth a look: those that could be given to somebody who wants more than there is.
+pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
+    let looks = Looks::new();
+    let hosts = Hosts::new(pools, &looks, taken(resources));
+    let mut wanted: Vec<String> = Vec::new();
+    for endpoint in resources.endpoints.values() {
+        let deployment = match &endpoint.pending {
+            Some(pending) => Some(&pending.deployment),
+            None => endpoint.serving.as_ref(),
+        };
+        let short = deployment.into_iter().flat_map(placed).filter(|variant| {
+            endpoint.pending.is_some() || variant.hosts.len() < variant.count.desired as usize
+        });
+        for variant in short {
+            let free = hosts.free(&variant.spec).filter(|host| !wanted.contains(host));
+            let free: Vec<_> = free.collect();
+            wanted.extend(free);
+        }
+    }
+    wanted
+}
+
+fn taken(resources: &Resources) -> impl Iterator<Item = &String> {
+    resources.endpoints.values().flat_map(|endpoint| {
+        let pending = endpoint.pending.as_ref().map(|pending| &pending.deployment);
+        let deployments = endpoint.serving.iter().chain(pending);
+        deployments.flat_map(placed).flat_map(|variant| &variant.hosts)
+    })
+}
+
+fn step(view: &View<'_>, hosts: &mut Hosts<'_>, endpoint: &Endpoint) -> Option<Step> {
+    let settled = match (endpoint.status, &endpoint.pending) {
+        (EndpointStatus::Deleting, _) => {
+            return Some(Step::Gone(Key::endpoint(&endpoint.name), endpoint.generation));
+        }
+        (EndpointStatus::Failed | EndpointStatus::OutOfService, _) => return None,
+        (_, Some(pending)) => advance(view, hosts, endpoint, pending)?,
+        (_, None) => mend(hosts, endpoint)?,
+    };
+    (settled != Settled::of(endpoint))
+        .then(|| Step::Endpoint(endpoint.name.clone(), endpoint.generation, settled.into()))
+}
+
+/// A deployment that waits for its hosts gets them, or is given up.
+fn advance(
+    view: &View<'_>,
+    hosts: &mut Hosts<'_>,
+    endpoint: &Endpoint,
+    pending: &Pending,
+) -> Option<Settled> {
+    match hosts.assign(&pending.deployment, endpoint.serving.as_ref()) {
+        Ok(mut deployment) => {
+            arrive(&mut deployment);
+            Some(Settled {
+                status: EndpointStatus::InService,
+                failure: None,
+                serving: Some(deployment),
+                pending: None,
+            })
+        }
+        Err(missing) => {
+            let waited = Duration::from_millis(view.now.saturating_sub(pending.started));
+            (waited >= limit(view, &pending.deployment))
+                .then(|| give_up(endpoint, pending, &missing, waited))
+        }
+    }
+}
+
+/// How long a deployment may wait: as long as its most patient variant.
+fn limit(view: &View<'_>, deployment: &Deployment) -> Duration {
+    let own = placed(deployment).filter_map(|variant| variant.spec.ready_within).max();
+    own.map_or(view.ready_within, |seconds| Duration::from_secs(seconds.into()))
+}
+
+fn give_up(endpoint: &Endpoint, pending: &Pending, missing: &str, waited: Duration) -> Settled {
+    let seconds = waited.as_secs();
+    let mut failure = match endpoint.serving {
+        None => format!("Not enough healthy hosts within {seconds} s: {missing}."),
+        Some(_) => format!(
+            "The update to {} was given up after {seconds} s for want of healthy hosts: {missing}. \
+             The endpoint serves as before.",
+            pending.deployment.config
+        ),
+    };
+    if let Some((at, _)) = failure.char_indices().nth(MAX_FAILURE) {
+        failure.truncate(at);
+    }
+    let status = match endpoint.serving {
+        None => EndpointStatus::Failed,
+        Some(_) => EndpointStatus::InService,
+    };
+    Settled { status, failure: Some(failure), serving: endpoint.serving.clone(), pending: None }
+}
+
+/// Longest `FailureReason`, in characters.
+const MAX_FAILURE: usize = 1024;
+
+/// What was wanted holds from here on.
+fn arrive(deployment: &mut Deployment) {
+    for variant in placed_mut(deployment) {
+        variant.weight = Wanted::settled(variant.weight.desired);
+        variant.count = Wanted::settled(variant.count.desired);
+    }
+}
+
+/// Hosts that left their pool are replaced, as far as there are others.
+fn mend(hosts: &mut Hosts<'_>, endpoint: &Endpoint) -> Option<Settled> {
+    let mut settled = Settled::of(endpoint);
+    placed_mut(settled.serving.as_mut()?).for_each(|variant| hosts.mend(variant));
+    Some(settled)
+}

@@ -1,0 +1,83 @@
+//! Endpoints that are made while the gateway runs: the control API at work beside the file.
+
+use std::{net::TcpListener, sync::Arc};
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+
+use super::{listeners, reload::InForce};
+use crate::{
+    config::{Config, EndpointConfig},
+    control::{Control, Identity, reconcile, reconcile::Serving, server},
+};
+
+/// The control plane and where it is asked.
+pub(super) struct Made {
+    control: Arc<Control>,
+    listener: TcpListener,
+}
+
+impl Made {
+    /// Opens the state and the address, if the configuration has them.
+    ///
+    /// # Errors
+    /// When the state cannot be read, or the address not be bound.
+    pub(super) fn open(config: &Config) -> anyhow::Result<Option<Self>> {
+        let Some(address) = config.control.listen else { return Ok(None) };
+        let identity = Identity {
+            region: config.control.region.clone(),
+            account: config.control.account.clone(),
+        };
+        let control = Control::open(&config.control.store, identity)
+            .context("the control API has no state (`control.store`)")?;
+        let listener = TcpListener::bind(address)
+            .map_err(|error| listeners::refused(address, "the control API", error))?;
+        Ok(Some(Self { control: Arc::new(control), listener }))
+    }
+
+    /// The endpoints that served when the state was last written.
+    pub(super) fn endpoints(&self) -> Vec<EndpointConfig> {
+        reconcile::endpoints(&self.control.resources())
+    }
+
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Answers calls, and has their endpoints serve. `fleets` is told of each new fleet; `changed` tells
+    /// of a new file.
+    pub(super) async fn follow(
+        self,
+        in_force: &InForce<'_>,
+        fleets: &watch::Sender<()>,
+        changed: watch::Receiver<()>,
+    ) {
+        let Self { control, listener } = self;
+        let served = async {
+            if let Err(error) = server::serve(listener, Arc::clone(&control)).await {
+                tracing::error!(%error, "the control API is gone; requests go on");
+            }
+        };
+        let fleet = CurrentFleet { in_force, fleets };
+        tokio::join!(served, reconcile::run(Arc::clone(&control), fleet, changed));
+    }
+}
+
+/// The fleet, as the reconciler changes it.
+struct CurrentFleet<'a> {
+    in_force: &'a InForce<'a>,
+    fleets: &'a watch::Sender<()>,
+}
+
+impl Serving for CurrentFleet<'_> {
+    async fn file(&self) -> Arc<Config> {
+        self.in_force.file().await
+    }
+
+    async fn serve(&self, endpoints: Vec<EndpointConfig>) -> anyhow::Result<()> {
+        if self.in_force.take_over_endpoints(endpoints).await? {
+            self.fleets.send_replace(());
+        }
+        Ok(())
+    }
+}
