@@ -22,6 +22,7 @@ pub mod patient;
 pub mod payload;
 pub mod peer;
 pub mod process;
+pub mod python;
 pub mod setup;
 pub mod traffic;
 pub mod upstream;

@@ -9,6 +9,7 @@ mod ebpf;
 mod links;
 mod package;
 mod run;
+mod service_model;
 mod setup;
 mod steps;
 mod test;
@@ -58,6 +59,8 @@ enum Task {
     },
     /// Say what of the toolchain is there, what is missing, and which engines work on this host.
     Doctor,
+    /// Write what botocore says of SageMaker's control API to router/src/aws/service/sagemaker.json.
+    ServiceModel,
     /// Build a release and pack it: binary, completions, systemd unit, licence, pages, in
     /// target/package; its debug symbols beside it.
     Package,
@@ -93,6 +96,7 @@ fn task(task: Task) -> Result<bool> {
         Task::Test(options) => return test::test(&workspace, &options),
         Task::Bench { options } => bench(&workspace, &options)?,
         Task::Doctor => doctor::doctor(&workspace)?,
+        Task::ServiceModel => service_model::write(&workspace)?,
         Task::Package => package::package(&workspace)?,
     }
     Ok(true)

@@ -65,7 +65,7 @@ pub(crate) fn has_nextest() -> bool {
 }
 
 /// The virtual environment in `target/venv`, made or brought up to date if need be.
-fn python(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn python(workspace: &Workspace) -> Result<PathBuf> {
     let venv = workspace.target.join("venv");
     let python = venv.join("bin/python");
     let requirements = workspace.root.join("tests/requirements.txt");
