@@ -26,6 +26,8 @@ pub struct Control {
     current: ArcSwap<Resources>,
     file: ArcSwap<FileResources>,
     revision: watch::Sender<u64>,
+    /// News of the store: others may write to it.
+    written: watch::Receiver<u64>,
     /// Held while a change is made, so that this gateway's own do not run into each other.
     changing: std::sync::Mutex<()>,
 }
@@ -66,6 +68,7 @@ impl Control {
     ///
     /// When it holds what cannot be read.
     pub fn with_store(store: Box<dyn Store>, identity: Identity) -> Result<Self, OpenError> {
+        let written = store.watch();
         let current = load(&*store)?;
         let revision = watch::Sender::new(current.revision);
         Ok(Self {
@@ -74,6 +77,7 @@ impl Control {
             current: ArcSwap::from_pointee(current),
             file: ArcSwap::default(),
             revision,
+            written,
             changing: std::sync::Mutex::new(()),
         })
     }
@@ -164,8 +168,18 @@ impl Control {
         &self,
         work_out: impl Fn(&Resources, u64) -> Result<(T, Vec<Change>), E>,
     ) -> Result<T, E> {
+        // What changes nothing waits for nobody.
+        if !self.is_stale() {
+            let (output, changes) = work_out(&self.current.load(), now())?;
+            if changes.is_empty() {
+                return Ok(output);
+            }
+        }
         let _one = self.changing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         loop {
+            if self.is_stale() {
+                self.publish(load(&*self.store).map_err(unreadable)?);
+            }
             let base = self.current.load_full();
             let (output, changes) = work_out(&base, now())?;
             if changes.is_empty() {
@@ -182,11 +196,16 @@ impl Control {
                 }
                 // Another gateway was faster: what it wrote may change what there is to do.
                 Err(StoreError::Conflict { .. }) => {
-                    self.publish(load(&*self.store).map_err(unreadable)?)
+                    self.publish(load(&*self.store).map_err(unreadable)?);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Whether somebody else wrote to the store.
+    fn is_stale(&self) -> bool {
+        *self.written.borrow() > self.current.load().revision
     }
 
     fn publish(&self, next: Resources) {

@@ -108,17 +108,11 @@ fn spec(model: &str, variant: &VariantConfig) -> VariantSpec {
 
 /// A member of `ProductionVariants` that describes it.
 fn variant(spec: &VariantSpec) -> serde_json::Value {
-    let mut routing =
-        serde_json::json!({ "RoutingStrategy": super::routing::api_name(spec.strategy) });
-    if let Some((length, threshold)) = spec.prefix_length.zip(spec.concurrency_threshold) {
-        routing["PrefixAwareRoutingConfig"] =
-            serde_json::json!({ "PrefixLength": length, "ConcurrencyThreshold": threshold });
-    }
     let mut variant = serde_json::json!({
         "VariantName": spec.name,
         "ModelName": spec.model,
         "InitialVariantWeight": spec.weight,
-        "RoutingConfig": routing,
+        "RoutingConfig": super::routing_config(spec),
     });
     // The API knows no variant of zero instances by this member; it is left out then.
     if spec.instances > 0 {

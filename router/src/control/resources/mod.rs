@@ -11,6 +11,7 @@ mod file;
 mod key;
 mod model;
 mod routing;
+mod strategy;
 mod tag;
 mod variant;
 
@@ -23,6 +24,7 @@ pub use self::{
     file::FileResources,
     key::{Key, Kind},
     model::Model,
+    routing::routing_config,
     tag::Tag,
     variant::{InstancePool, VariantSpec},
 };

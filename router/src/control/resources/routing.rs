@@ -1,23 +1,21 @@
-//! Routing strategies as they are stored: by the configuration's names.
+//! `RoutingConfig`, as the API has it.
 
-use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use serde_json::{Value, json};
 
+use super::VariantSpec;
 use crate::config::Strategy;
 
-pub(super) fn serialize<S: Serializer>(strategy: &Strategy, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(strategy.as_str())
-}
-
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Strategy, D::Error> {
-    let name = String::deserialize(d)?;
-    name.parse().map_err(D::Error::custom)
-}
-
-/// The API's name of a strategy.
-pub(in crate::control) fn api_name(strategy: Strategy) -> &'static str {
-    match strategy {
+/// `RoutingConfig` of a variant.
+pub fn routing_config(spec: &VariantSpec) -> Value {
+    let strategy = match spec.strategy {
         Strategy::PrefixAware => "PREFIX_AWARE",
         Strategy::LeastOutstandingRequests => "LEAST_OUTSTANDING_REQUESTS",
         Strategy::Random => "RANDOM",
+    };
+    let mut config = json!({ "RoutingStrategy": strategy });
+    if let Some((length, threshold)) = spec.prefix_length.zip(spec.concurrency_threshold) {
+        config["PrefixAwareRoutingConfig"] =
+            json!({ "PrefixLength": length, "ConcurrencyThreshold": threshold });
     }
+    config
 }

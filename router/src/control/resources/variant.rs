@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::routing;
+use super::strategy;
 use crate::config::Strategy;
 
 /// One of `ProductionVariants` or `ShadowProductionVariants`.
@@ -22,7 +22,7 @@ pub struct VariantSpec {
     /// `InitialVariantWeight`, 1 unless it was given; 0 gets no requests but those that ask for the variant.
     pub weight: f64,
     /// `RoutingConfig.RoutingStrategy`, `RANDOM` unless it was given.
-    #[serde(with = "routing")]
+    #[serde(with = "strategy")]
     pub strategy: Strategy,
     /// `PrefixLength` in characters of messages or bytes of a body: only with `PREFIX_AWARE`.
     pub prefix_length: Option<usize>,
