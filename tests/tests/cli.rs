@@ -20,7 +20,9 @@ fn run(args: &[&str]) -> (Output, String, String) {
 fn every_command_explains_itself() {
     let (output, help, _) = run(&["--help"]);
     assert!(output.status.success());
-    for command in ["serve", "check", "status", "explain", "doctor", "completions", "help"] {
+    for command in
+        ["serve", "check", "status", "explain", "endpoint", "doctor", "completions", "help"]
+    {
         assert!(help.contains(command), "{help}");
         let (output, text, _) = run(&[command, "--help"]);
         assert!(output.status.success() && text.len() > 150, "{command}: {text}");

@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod doctor;
+mod endpoint;
 mod environment;
 mod explain;
 mod fleet_flags;
@@ -36,6 +37,7 @@ Examples:
   atalho check /etc/atalho/atalho.toml && systemctl reload atalho
   atalho status --config /etc/atalho/atalho.toml
   atalho explain --config /etc/atalho/atalho.toml request.json
+  atalho endpoint list --config /etc/atalho/atalho.toml
   atalho doctor
 
 Each command explains itself: atalho COMMAND --help";
@@ -46,6 +48,7 @@ enum Command {
     Check(check::Options),
     Status(status::Options),
     Explain(Box<explain::Options>),
+    Endpoint(endpoint::Options),
     Doctor(doctor::Options),
     Completions(completions::Options),
     Help(help::Options),
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Check(options) => check::check(&options),
         Command::Status(options) => status::status(&options),
         Command::Explain(options) => explain::explain(&options),
+        Command::Endpoint(options) => endpoint::endpoint(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Completions(options) => completions::completions(&options),
         Command::Help(options) => help::help(&options),

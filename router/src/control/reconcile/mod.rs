@@ -127,6 +127,8 @@ fn after(resources: &Resources, steps: &[Step]) -> Resources {
                     next.apply(&Change::Put(Resource::Endpoint(endpoint.into())));
                 }
             }
+            // No copy of a component serves yet.
+            Step::Component(..) => {}
             Step::Gone(key, _) => next.apply(&Change::Delete(Key::clone(key))),
         }
     }
@@ -137,6 +139,7 @@ async fn settle(control: &Arc<Control>, step: Step) -> Result<(), SettleError> {
     let control = Arc::clone(control);
     let settled = tokio::task::spawn_blocking(move || match step {
         Step::Endpoint(name, generation, to) => control.settle(&name, generation, &to),
+        Step::Component(name, generation, to) => control.settle_component(&name, generation, &to),
         Step::Gone(key, generation) => control.gone(&key, generation),
     });
     // It panics at most, and the log has its message.
@@ -145,6 +148,10 @@ async fn settle(control: &Arc<Control>, step: Step) -> Result<(), SettleError> {
 
 fn report(step: &Step) {
     match step {
+        Step::Component(name, _, to) => {
+            let why = to.failure.as_deref().unwrap_or_default();
+            tracing::warn!(component = name, status = to.status.as_str(), "{why}");
+        }
         Step::Endpoint(name, _, to) => match &to.failure {
             Some(why) => tracing::warn!(endpoint = name, status = to.status.as_str(), "{why}"),
             None => {

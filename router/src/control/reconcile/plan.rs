@@ -6,7 +6,8 @@ use super::hosts::{Hosts, Looks, placed, placed_mut};
 use crate::{
     config::HostPool,
     control::{
-        Deployment, Endpoint, EndpointStatus, Pending, Resources, Settled, Wanted, resources::Key,
+        Component, ComponentSettled, ComponentStatus, Deployment, Endpoint, EndpointStatus,
+        Pending, Resources, Settled, Wanted, resources::Key,
     },
 };
 
@@ -26,6 +27,8 @@ pub(super) struct View<'a> {
 pub(super) enum Step {
     /// Of an endpoint of this generation.
     Endpoint(String, u64, Box<Settled>),
+    /// Of an inference component of this generation.
+    Component(String, u64, Box<ComponentSettled>),
     /// What was being deleted, of this generation, is no more.
     Gone(Key, u64),
 }
@@ -36,8 +39,31 @@ pub(super) fn plan(view: &View<'_>) -> Vec<Step> {
     let mut endpoints: Vec<&Endpoint> =
         view.resources.endpoints.values().map(AsRef::as_ref).collect();
     endpoints.sort_by_key(|endpoint| (endpoint.created, &endpoint.name));
-    endpoints.into_iter().filter_map(|endpoint| step(view, &mut hosts, endpoint)).collect()
+    let steps = endpoints.into_iter().filter_map(|endpoint| step(view, &mut hosts, endpoint));
+    steps.chain(view.resources.components.values().filter_map(|it| component(it))).collect()
 }
+
+/// Copies of components are placed nowhere yet: that is said at once, so that nobody waits for them, and they
+/// can be deleted.
+fn component(component: &Component) -> Option<Step> {
+    let (name, generation) = (component.name.clone(), component.generation);
+    match component.status {
+        ComponentStatus::Deleting => Some(Step::Gone(Key::component(&name), generation)),
+        ComponentStatus::Creating | ComponentStatus::Updating => {
+            let to = ComponentSettled {
+                status: ComponentStatus::Failed,
+                failure: Some(NOT_PLACED.to_owned()),
+                copies: 0,
+                hosts: vec![],
+            };
+            Some(Step::Component(name, generation, to.into()))
+        }
+        ComponentStatus::InService | ComponentStatus::Failed => None,
+    }
+}
+
+const NOT_PLACED: &str = "This version of the gateway keeps inference components, and places no copies of \
+                          them on hosts: name the model in the variant of an endpoint configuration.";
 
 /// Hosts that are worth a look: those that could be given to somebody who wants more than there is.
 pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     config::{HostPool, Strategy},
     control::{
-        Deployment, EndpointStatus, Pending, Placed, Rollout, VariantSpec, Wanted,
+        ComponentStatus, Deployment, EndpointStatus, Pending, Placed, Rollout, VariantSpec, Wanted,
         resources::InstancePool,
     },
 };
@@ -292,4 +292,38 @@ fn a_host_that_leaves_its_pool_is_replaced_once_there_is_another() {
     assert_eq!(world.hosts("e"), of([("a", "235")]));
     assert_eq!(count(&world), Wanted::settled(3));
     assert!(wanted(&world.resources, &world.pools).is_empty());
+}
+
+#[test]
+fn a_component_is_not_left_waiting_for_copies_that_nobody_places() {
+    let mut world = World::new();
+    let component = super::super::Component {
+        name: "c".into(),
+        endpoint: "e".into(),
+        variant: "v".into(),
+        status: ComponentStatus::Creating,
+        failure: None,
+        created: 1,
+        modified: 1,
+        generation: 3,
+        specs: vec![],
+        plural: false,
+        copies: Wanted { current: 0, desired: 2 },
+        hosts: vec![],
+        deployment_config: None,
+        tags: vec![],
+    };
+    let mut put = |status| {
+        let component = super::super::Component { status, ..component.clone() };
+        world.resources.components.insert("c".into(), component.into());
+        world.round()
+    };
+    for status in [ComponentStatus::Creating, ComponentStatus::Updating] {
+        let [Step::Component(name, 3, to)] = &put(status)[..] else { panic!("one step") };
+        assert_eq!((&**name, to.status), ("c", ComponentStatus::Failed));
+        assert!(to.failure.as_ref().is_some_and(|why| why.contains("places no copies")));
+    }
+    assert_eq!(put(ComponentStatus::Failed), []);
+    let gone = Step::Gone(crate::control::resources::Key::component("c"), 3);
+    assert_eq!(put(ComponentStatus::Deleting), [gone]);
 }

@@ -287,3 +287,14 @@ fn pools_are_tried_in_the_order_of_their_priority() {
     let input = json!({ "EndpointConfigName": "d", "ProductionVariants": [input] });
     assert!(control.invalid("CreateEndpointConfig", input).contains("model/none"));
 }
+
+#[test]
+fn the_documentation_has_every_operation() {
+    let page = include_str!("../../../../docs/sagemaker.md");
+    for operation in service_operations() {
+        assert!(
+            page.contains(&format!("`{operation}`")),
+            "{operation} is not in docs/sagemaker.md"
+        );
+    }
+}
