@@ -41,6 +41,7 @@ pub struct Gateway {
     engine: Engine,
     addresses: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
+    control: Option<SocketAddr>,
     log: Arc<Mutex<Vec<String>>>,
     directory: tempfile::TempDir,
     exited: Option<ExitStatus>,
@@ -111,6 +112,7 @@ impl Gateway {
             engine,
             addresses: Vec::new(),
             admin: None,
+            control: None,
             log,
             directory,
             exited: None,
@@ -132,6 +134,7 @@ impl Gateway {
             let address = |event: &str| announced(&line, event).and_then(|a| a.parse().ok());
             gateway.addresses.extend(address("listening"));
             gateway.admin = gateway.admin.or(address("admin"));
+            gateway.control = gateway.control.or(address("control API"));
         }
         assert!(!gateway.addresses.is_empty(), "it did not say where it listens");
         gateway
@@ -156,6 +159,15 @@ impl Gateway {
     #[track_caller]
     pub fn admin(&self) -> SocketAddr {
         self.admin.expect("an admin listener")
+    }
+
+    /// Where its control API is.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[track_caller]
+    pub fn control(&self) -> SocketAddr {
+        self.control.expect("a control API")
     }
 
     /// The URL of the API.
