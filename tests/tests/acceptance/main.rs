@@ -37,3 +37,10 @@ fn an_endpoint_is_made_called_and_changed_by_sagemakers_clients() {
     run_script_with("sagemaker_endpoint.py", &[&control, &gateway.url()]);
     gateway.expect_idle();
 }
+
+#[test]
+fn every_constraint_is_the_sdks() {
+    let hosts = instance::fleet(1);
+    let (gateway, _state) = gateway(Engine::Userspace, &hosts);
+    run_script_with("sagemaker_constraints.py", &[&format!("http://{}", gateway.control())]);
+}
