@@ -19,7 +19,12 @@ use crate::{
     workspace::Workspace,
 };
 
+/// Simulated engines of the endpoint in the configuration.
 const ENGINES: usize = 4;
+/// Further ones, for endpoints that are made through the control API.
+const HOSTS: usize = 3;
+/// The type that those are.
+const INSTANCE_TYPE: &str = "ml.p5.48xlarge";
 
 /// What `cargo xtask run` takes.
 #[derive(Args)]
@@ -32,6 +37,9 @@ pub(crate) struct Options {
     /// Port of metrics and health; the next free one is taken when it is in use.
     #[arg(long, default_value_t = 9901)]
     admin_port: u16,
+    /// Port of the control API; the next free one is taken when it is in use.
+    #[arg(long, default_value_t = 9902)]
+    control_port: u16,
     /// What carries bodies: auto, splice, sockmap or userspace.
     #[arg(long, default_value = "auto")]
     engine: String,
@@ -47,7 +55,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let signals = Signals::block()?;
     let mut fleet = Vec::new();
     let mut urls = Vec::new();
-    for number in 1..=ENGINES {
+    for number in 1..=ENGINES + HOSTS {
         let command = Cmd::new(workspace.binary("atalho-sim", release)).args(["--port", "0"]);
         let name = format!("engine {number}");
         let (engine, line) =
@@ -61,14 +69,21 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 
     let listen = free_port(options.port)?;
     let admin = free_port(options.admin_port)?;
-    let file = workspace.target.join("run").join("atalho.toml");
-    fs::create_dir_all(file.parent().context("a directory")?)?;
-    fs::write(&file, configuration(listen, admin, &options.engine, &urls))?;
+    let control = free_port(options.control_port)?;
+    let addresses = Addresses { listen, admin, control };
+    let directory = workspace.target.join("run");
+    let (file, store) = (directory.join("atalho.toml"), directory.join("control.redb"));
+    fs::create_dir_all(&directory)?;
+    // Each run begins with no endpoint but that of the file.
+    if store.exists() {
+        fs::remove_file(&store)?;
+    }
+    fs::write(&file, configuration(&addresses, &store, &options.engine, &urls))?;
     let serve = Cmd::new(&gateway_binary).args(["serve", "--config"]).arg(&file);
     let mut gateway = Running::start("the gateway", serve.quiet())?;
     wait_until_ready(admin, &mut gateway, &signals)?;
 
-    explain(workspace.relative(&gateway_binary), workspace.relative(&file), listen, admin);
+    explain(workspace.relative(&gateway_binary), workspace.relative(&file), &addresses);
     let result = watch(&signals, &mut gateway, &mut fleet);
     eprintln!("stopping");
     // In this order: the gateway lets open exchanges end while the engines still serve.
@@ -163,7 +178,23 @@ fn free_port(wanted: u16) -> Result<SocketAddr> {
     bail!("ports {wanted} to {last} of 127.0.0.1 are all in use: name another one (see --help)")
 }
 
-fn configuration(listen: SocketAddr, admin: SocketAddr, engine: &str, urls: &[String]) -> String {
+/// Where the gateway listens.
+struct Addresses {
+    listen: SocketAddr,
+    admin: SocketAddr,
+    control: SocketAddr,
+}
+
+fn configuration(
+    Addresses { listen, admin, control }: &Addresses,
+    store: &Path,
+    engine: &str,
+    urls: &[String],
+) -> String {
+    let store = store.display();
+    let (urls, hosts) = urls.split_at(ENGINES);
+    let hosts: Vec<_> = hosts.iter().map(|url| format!("\"{url}\"")).collect();
+    let hosts = hosts.join(", ");
     let instances: String = urls
         .iter()
         .map(|url| format!("\n[[endpoint.variant.instance]]\nurl = \"{url}\"\n"))
@@ -177,6 +208,14 @@ fn configuration(listen: SocketAddr, admin: SocketAddr, engine: &str, urls: &[St
          [engine]\n\
          mode = \"{engine}\"\n\
          \n\
+         [control]\n\
+         listen = \"{control}\"\n\
+         store = \"{store}\"\n\
+         \n\
+         [[host_pool]]\n\
+         instance_type = \"{INSTANCE_TYPE}\"\n\
+         hosts = [{hosts}]\n\
+         \n\
          [[endpoint]]\n\
          name = \"default\"\n\
          \n\
@@ -189,10 +228,10 @@ fn configuration(listen: SocketAddr, admin: SocketAddr, engine: &str, urls: &[St
     )
 }
 
-fn explain(binary: &Path, file: &Path, listen: SocketAddr, admin: SocketAddr) {
+fn explain(binary: &Path, file: &Path, Addresses { listen, admin, control }: &Addresses) {
     let binary = binary.display();
     let file = file.display();
-    let engine = engine_in_use(admin);
+    let engine = engine_in_use(*admin);
     println!(
         r#"
 The gateway is at http://{listen}, in front of {ENGINES} simulated engines.
@@ -217,6 +256,24 @@ In another terminal:
 
   # Which engines work on this host.
   {binary} doctor
+
+Amazon SageMaker's clients find their API here, and {HOSTS} more simulated hosts of the type {INSTANCE_TYPE}:
+
+  export AWS_ENDPOINT_URL_SAGEMAKER=http://{control} AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME=http://{listen}
+  export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+
+  aws sagemaker create-model --model-name example-llm-model
+  aws sagemaker create-endpoint-config --endpoint-config-name example-llm-config --production-variants '[{{
+    "VariantName": "AllTraffic", "ModelName": "example-llm-model", "InitialInstanceCount": {HOSTS},
+    "InstanceType": "{INSTANCE_TYPE}", "RoutingConfig": {{"RoutingStrategy": "PREFIX_AWARE",
+    "PrefixAwareRoutingConfig": {{"PrefixLength": 4096, "ConcurrencyThreshold": 10}}}}}}]'
+  aws sagemaker create-endpoint --endpoint-name example-llm-endpoint \
+    --endpoint-config-name example-llm-config
+  aws sagemaker wait endpoint-in-service --endpoint-name example-llm-endpoint
+
+  echo '{{"messages":[{{"role":"user","content":"Why is the sky blue?"}}]}}' > request.json
+  aws sagemaker-runtime invoke-endpoint --endpoint-name example-llm-endpoint \
+    --content-type application/json --body fileb://request.json output.json && cat output.json
 
 Ctrl-C stops everything.
 "#
