@@ -44,6 +44,8 @@ type Place = (String, String, String);
 #[derive(Debug)]
 pub struct Fleet {
     endpoints: Vec<Endpoint>,
+    /// Where in `endpoints` each name is: there may be thousands.
+    by_name: hashbrown::HashMap<String, usize>,
     config: Arc<Config>,
     places: HashMap<Place, Arc<Instance>>,
     /// Removed instances whose last requests have not ended. One that is configured again before
@@ -126,7 +128,9 @@ impl Fleet {
                 many_models: AtomicBool::new(false),
             })
         });
-        let endpoints = endpoints.collect::<Result<_, BuildError>>()?;
+        let endpoints = endpoints.collect::<Result<Vec<_>, BuildError>>()?;
+        let named = |(at, endpoint): (usize, &Endpoint)| (endpoint.name.clone(), at);
+        let by_name = endpoints.iter().enumerate().map(named).collect();
         let mut leaving = HashMap::new();
         if let Some(previous) = previous {
             let gone = previous.places.iter().map(|(p, i)| (p, Arc::downgrade(i)));
@@ -142,6 +146,7 @@ impl Fleet {
         }
         let fleet = Self {
             endpoints,
+            by_name,
             config: Arc::clone(config),
             places,
             leaving,
@@ -242,7 +247,7 @@ impl Fleet {
 
     /// The endpoint of this name.
     pub fn endpoint(&self, name: &str) -> Option<&Endpoint> {
-        self.endpoints.iter().find(|endpoint| endpoint.name == name)
+        self.by_name.get(name).map(|at| &self.endpoints[*at])
     }
 
     /// The endpoint of requests that name none: the first of the configuration.
