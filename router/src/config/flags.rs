@@ -110,13 +110,11 @@ pub fn from_flags(flags: &Flags) -> Result<Config, ConfigError> {
     config.endpoints = vec![EndpointConfig {
         name: DEFAULT.into(),
         variants: vec![VariantConfig {
-            name: DEFAULT.into(),
-            weight: 1.0,
             strategy: flags.strategy.unwrap_or(Strategy::PrefixAware),
             prefix_length: in_range(prefix_length),
             concurrency_threshold: in_range(concurrency_threshold),
-            max_in_flight: None,
             instances,
+            ..VariantConfig::named(DEFAULT)
         }],
     }];
     Ok(config)

@@ -75,7 +75,10 @@ impl Fleet {
             |endpoint: &str, variant: &str, wanted: &InstanceConfig, peers: &Arc<Peers>| {
                 let url = &wanted.url;
                 let place: Place = (endpoint.into(), variant.into(), url.as_str().into());
-                let instance = match previous.and_then(|previous| previous.known(&place)) {
+                // A variant and the one that replaces it may share hosts.
+                let shared = places.get(&place).cloned();
+                let known = || previous.and_then(|previous| previous.known(&place));
+                let instance = match shared.or_else(known) {
                     Some(instance) => instance,
                     None => {
                         let counter = counters.take().map_err(|source| BuildError::NoCounter {
@@ -94,8 +97,9 @@ impl Fleet {
                 Ok(instance)
             };
         let mut variant = |endpoint: &str, wanted: &VariantConfig| {
-            let known =
-                previous.and_then(|previous| previous.endpoint(endpoint)?.variant(&wanted.name));
+            let known = previous.and_then(|previous| {
+                previous.endpoint(endpoint)?.variant(&wanted.name, wanted.incoming)
+            });
             // Those that stay know each other already.
             let place =
                 |i: &InstanceConfig| (endpoint.into(), wanted.name.clone(), i.url.as_str().into());
@@ -115,6 +119,9 @@ impl Fleet {
                 instances: instances.collect::<Result<_, BuildError>>()?,
                 answers: known.map(|variant| Arc::clone(&variant.answers)).unwrap_or_default(),
                 prefixes: known.map(|variant| Arc::clone(&variant.prefixes)).unwrap_or_default(),
+                trial: wanted
+                    .incoming
+                    .then(|| known.and_then(|variant| variant.trial.clone()).unwrap_or_default()),
                 drains: wanted.instances.iter().map(|i| i.drain).collect(),
                 peers: Arc::clone(&peers),
             }))

@@ -17,13 +17,11 @@ pub(crate) fn config(strategy: Strategy, threshold: u32, weights: &[f64]) -> Con
         drain: false,
     });
     let variant = VariantConfig {
-        name: "v".into(),
-        weight: 1.0,
         strategy,
         prefix_length: 1024,
         concurrency_threshold: threshold,
-        max_in_flight: None,
         instances: instances.collect(),
+        ..VariantConfig::named("v")
     };
     let endpoint = EndpointConfig { name: "e".into(), variants: vec![variant] };
     Config { endpoints: vec![endpoint], ..Config::default() }

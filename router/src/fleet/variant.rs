@@ -4,7 +4,7 @@ use std::{
     num::NonZeroU32,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -39,10 +39,35 @@ pub struct Variant {
     pub answers: Arc<Kinds>,
     /// How its requests are shared by their prefixes.
     pub prefixes: Arc<PrefixShares>,
+    /// How its requests end, while it [is about to replace](crate::config::VariantConfig::incoming)
+    /// another one.
+    pub trial: Option<Arc<Trial>>,
     /// Which of them are draining by this variant's configuration.
     pub(super) drains: Vec<bool>,
     /// Who they are to each other.
     pub(super) peers: Arc<Peers>,
+}
+
+/// How the requests of a variant that is being rolled out end.
+#[derive(Debug, Default)]
+pub struct Trial {
+    requests: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Trial {
+    /// A request has ended, by its client's will alone or as the instances had it.
+    pub fn note(&self, failed: bool) {
+        self.requests.fetch_add(1, Relaxed);
+        self.failed.fetch_add(u64::from(failed), Relaxed);
+    }
+
+    /// How many have ended, and how many of them failed.
+    pub fn counts(&self) -> (u64, u64) {
+        // In this order: never more failures than requests.
+        let failed = self.failed.load(Relaxed);
+        (self.requests.load(Relaxed).max(failed), failed)
+    }
 }
 
 impl Variant {
@@ -94,9 +119,14 @@ impl Endpoint {
         })
     }
 
-    /// The variant of this name.
-    pub fn variant(&self, name: &str) -> Option<&Arc<Variant>> {
-        self.variants.iter().find(|variant| variant.name == name)
+    /// The variants of this name: one, or two of which one is about to replace the other.
+    fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Variant>> {
+        self.variants.iter().filter(move |variant| variant.name == name)
+    }
+
+    /// The variant of this name, and the one that is about to replace it, if that is asked for.
+    pub(super) fn variant(&self, name: &str, incoming: bool) -> Option<&Arc<Variant>> {
+        self.named(name).find(|variant| variant.trial.is_some() == incoming)
     }
 
     /// Whether the model that a request asks for may make a difference to where in this endpoint it
@@ -140,7 +170,8 @@ impl Endpoint {
     }
 
     /// The variant that serves a request: the one that the client named
-    /// (`X-Amzn-SageMaker-Target-Variant`), or one at random by weight.
+    /// (`X-Amzn-SageMaker-Target-Variant`), or one at random by weight. Where one replaces another of its
+    /// name, the name stands for both.
     ///
     /// A variant none of whose instances can serve is passed over while another one's can: its
     /// share is not worth an error. A named one is never replaced.
@@ -154,7 +185,7 @@ impl Endpoint {
     ) -> Result<&Arc<Variant>, UnknownVariant> {
         if let Some(name) = name {
             let name = std::str::from_utf8(name).map_err(|_| UnknownVariant)?;
-            return self.variant(name).ok_or(UnknownVariant);
+            return pick(self.named(name), rng).ok_or(UnknownVariant);
         }
         if let [only] = &*self.variants {
             return Ok(only);
@@ -236,6 +267,34 @@ mod tests {
         }
         down(&endpoint.variants[2].instances[0]);
         assert_eq!(pick(b"c").expect("dead, but asked for").name, "c");
+    }
+
+    #[test]
+    fn a_variant_and_the_one_that_replaces_it_go_by_one_name_and_may_share_hosts() {
+        let mut config = config(Strategy::Random, 1, &[1.0, 1.0]);
+        let mut incoming = config.endpoints[0].variants[0].clone();
+        (incoming.incoming, incoming.weight) = (true, 0.25);
+        incoming.instances.remove(0);
+        let other = crate::config::InstanceConfig {
+            url: "http://10.0.0.9:8000".parse().expect("valid"),
+            ..incoming.instances[0].clone()
+        };
+        incoming.instances.push(other);
+        config.endpoints[0].variants[0].weight = 0.75;
+        config.endpoints[0].variants.push(incoming);
+        let fleet = fleet(config);
+        let endpoint = &fleet.endpoints()[0];
+        let [now, next] = &endpoint.variants[..] else { panic!("there are two") };
+        assert!(Arc::ptr_eq(&now.instances[1], &next.instances[0]), "counted once");
+        let mut rng = fastrand::Rng::with_seed(5);
+        for name in [None, Some(&b"v"[..])] {
+            let chosen = (0..4_000).filter(|_| {
+                let picked = endpoint.pick_variant(name, &mut rng).expect("there are two");
+                picked.trial.is_some()
+            });
+            let chosen = chosen.count();
+            assert!((900..1100).contains(&chosen), "{chosen}");
+        }
     }
 
     #[test]

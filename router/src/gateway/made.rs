@@ -74,6 +74,10 @@ impl Serving for CurrentFleet<'_> {
         self.in_force.file().await
     }
 
+    fn trials(&self, endpoint: &str) -> (u64, u64) {
+        self.in_force.trials(endpoint)
+    }
+
     async fn serve(&self, endpoints: Vec<EndpointConfig>) -> anyhow::Result<()> {
         if self.in_force.take_over_endpoints(endpoints).await? {
             self.fleets.send_replace(());

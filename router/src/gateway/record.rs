@@ -148,6 +148,11 @@ impl<'f> Record<'f> {
         if let (Some(instance), Some(outcome)) = (&self.instance, self.outcome) {
             instance.metrics.ended(outcome, duration);
         }
+        if let (Some(trial), Some(outcome)) =
+            (self.variant.and_then(|variant| variant.trial.as_ref()), self.outcome)
+        {
+            trial.note(outcome.is_failure() || self.status >= 500);
+        }
         let Some(asked) = &self.asked else { return };
         let ids = &self.identity.ids;
         log::access(&log::Access {

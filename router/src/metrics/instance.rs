@@ -45,6 +45,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether it is the instance's doing that the client has no whole response.
+    pub const fn is_failure(self) -> bool {
+        !matches!(self, Self::Ok | Self::ClientGone | Self::BadRequest | Self::Shutdown)
+    }
+
     /// Every outcome, in the order of the discriminants.
     const ALL: [Outcome; 13] = [
         Outcome::Ok,

@@ -121,6 +121,9 @@ pub struct VariantConfig {
     pub max_in_flight: Option<NonZeroU32>,
     /// Its instances; may be empty.
     pub instances: Vec<InstanceConfig>,
+    /// Whether it is about to replace the one of the same name beside it. The control API has such
+    /// pairs while requests move from one deployment to the next; a file never has.
+    pub incoming: bool,
 }
 
 /// `[[endpoint.variant.instance]]`
@@ -149,6 +152,7 @@ impl VariantConfig {
             concurrency_threshold: default("concurrency_threshold") as u32,
             max_in_flight: None,
             instances: Vec::new(),
+            incoming: false,
         }
     }
 }
@@ -189,6 +193,7 @@ fn variant(s: &Section<'_, '_>) -> Option<VariantConfig> {
         concurrency_threshold,
         max_in_flight: max_in_flight.and_then(NonZeroU32::new),
         instances,
+        incoming: false,
     })
 }
 

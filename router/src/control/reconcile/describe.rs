@@ -16,8 +16,27 @@ fn of(endpoint: &Endpoint) -> Option<EndpointConfig> {
         return None;
     }
     let serving = endpoint.serving.as_ref()?;
-    let variants = serving.variants.iter().map(variant).collect();
+    let mut variants: Vec<_> = serving.variants.iter().map(variant).collect();
+    // While requests move, each side has its share of them, and within it each variant its own.
+    if let Some(pending) = endpoint.pending.as_ref().filter(|it| it.shifted.is_some()) {
+        let share = f64::from(pending.traffic) / 100.0;
+        scale(&mut variants, 1.0 - share);
+        let mut incoming: Vec<_> = pending.deployment.variants.iter().map(variant).collect();
+        for (config, placed) in incoming.iter_mut().zip(&pending.deployment.variants) {
+            (config.weight, config.incoming) = (placed.weight.desired, true);
+        }
+        scale(&mut incoming, share);
+        variants.extend(incoming);
+    }
     Some(EndpointConfig { name: endpoint.name.clone(), variants })
+}
+
+/// Gives the variants' weights this sum.
+fn scale(variants: &mut [VariantConfig], sum: f64) {
+    let total: f64 = variants.iter().map(|variant| variant.weight).sum();
+    if total > 0.0 {
+        variants.iter_mut().for_each(|variant| variant.weight *= sum / total);
+    }
 }
 
 fn variant(placed: &Placed) -> VariantConfig {

@@ -85,6 +85,44 @@ impl<'a> Hosts<'a> {
         }
     }
 
+    /// As [`assign`](Self::assign), for a deployment that is to serve beside another one for a while: hosts
+    /// that nobody has come first, then those of the variant of the same name, then others of the
+    /// endpoint, which serve both for as long.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(super) fn assign_beside(
+        &mut self,
+        wanted: &Deployment,
+        serving: &Deployment,
+    ) -> Result<Deployment, String> {
+        let mut next = wanted.clone();
+        let mut given: Vec<String> = Vec::new();
+        let mut missing = Vec::new();
+        for variant in placed_mut(&mut next) {
+            let spec = &variant.spec;
+            let free =
+                self.free(spec).filter(|host| self.looks.get(host).is_some_and(Result::is_ok));
+            let (same, others): (Vec<_>, Vec<_>) =
+                placed(serving).partition(|other| other.spec.name == spec.name);
+            let shared =
+                same.into_iter().chain(others).flat_map(|other| other.hosts.iter().cloned());
+            let shared = shared.filter(|host| self.suits(host, spec));
+            let hosts = free.chain(shared).filter(|host| !given.contains(host));
+            let hosts: Vec<_> = hosts.take(variant.count.desired as usize).collect();
+            given.extend(hosts.iter().cloned());
+            variant.hosts = hosts;
+            if variant.hosts.len() < variant.count.desired as usize {
+                missing.push(self.shortage(variant, &given));
+            }
+        }
+        if !missing.is_empty() {
+            return Err(missing.join("; "));
+        }
+        self.taken.extend(given);
+        Ok(next)
+    }
+
     /// Takes from a variant in service the hosts that its pools no longer have, and fills it up as far as
     /// there are any.
     pub(super) fn mend(&mut self, variant: &mut Placed) {

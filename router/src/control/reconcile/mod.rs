@@ -38,6 +38,10 @@ pub trait Serving {
     /// The configuration file at this moment.
     fn file(&self) -> impl Future<Output = Arc<Config>>;
 
+    /// How requests ended of the endpoint's variants that are about to replace others: how many have,
+    /// and how many of them failed.
+    fn trials(&self, endpoint: &str) -> (u64, u64);
+
     /// Has these endpoints serve, besides the file's.
     ///
     /// # Errors
@@ -83,7 +87,8 @@ async fn round(
     let wanted = plan::wanted(&resources, &file.host_pools);
     let mut waiting = !wanted.is_empty();
     let looks = look::at(&file.host_pools, &wanted, &file.health).await;
-    let steps = steps(&resources, file, &looks);
+    let trials = |endpoint: &str| serving.trials(endpoint);
+    let steps = steps(&resources, file, &looks, &trials);
     let next = after(&resources, &steps);
     serving.serve(endpoints(&next)).await?;
     for step in steps {
@@ -98,12 +103,18 @@ async fn round(
     Ok(waiting || control.resources().endpoints.values().any(|it| it.status.in_progress()))
 }
 
-fn steps(resources: &Resources, file: &Config, looks: &Looks) -> Vec<Step> {
+fn steps(
+    resources: &Resources,
+    file: &Config,
+    looks: &Looks,
+    trials: &dyn Fn(&str) -> (u64, u64),
+) -> Vec<Step> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     plan(&View {
         resources,
         pools: &file.host_pools,
         looks,
+        trials,
         ready_within: file.control.ready_within,
         now: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
     })

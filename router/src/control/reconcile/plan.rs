@@ -7,7 +7,7 @@ use crate::{
     config::HostPool,
     control::{
         Component, ComponentSettled, ComponentStatus, Deployment, Endpoint, EndpointStatus,
-        Pending, Resources, Settled, Wanted, resources::Key,
+        Pending, Resources, Rollout, Settled, Wanted, resources::Key,
     },
 };
 
@@ -16,6 +16,9 @@ pub(super) struct View<'a> {
     pub(super) resources: &'a Resources,
     pub(super) pools: &'a [HostPool],
     pub(super) looks: &'a Looks,
+    /// How the requests end of an endpoint's deployment that is on its way: how many have, and how
+    /// many of them failed.
+    pub(super) trials: &'a dyn Fn(&str) -> (u64, u64),
     /// How long an endpoint waits for hosts, unless its configuration says otherwise.
     pub(super) ready_within: Duration,
     /// Milliseconds since 1970.
@@ -75,9 +78,10 @@ pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
             Some(pending) => Some(&pending.deployment),
             None => endpoint.serving.as_ref(),
         };
-        let short = deployment.into_iter().flat_map(placed).filter(|variant| {
-            endpoint.pending.is_some() || variant.hosts.len() < variant.count.desired as usize
-        });
+        let short = deployment
+            .into_iter()
+            .flat_map(placed)
+            .filter(|variant| variant.hosts.len() < variant.count.desired as usize);
         for variant in short {
             let free = hosts.free(&variant.spec).filter(|host| !wanted.contains(host));
             let free: Vec<_> = free.collect();
@@ -101,7 +105,9 @@ fn step(view: &View<'_>, hosts: &mut Hosts<'_>, endpoint: &Endpoint) -> Option<S
             return Some(Step::Gone(Key::endpoint(&endpoint.name), endpoint.generation));
         }
         (EndpointStatus::Failed | EndpointStatus::OutOfService, _) => return None,
+        (_, Some(pending)) if pending.shifted.is_some() => shift(view, endpoint, pending)?,
         (_, Some(pending)) => advance(view, hosts, endpoint, pending)?,
+        (EndpointStatus::Updating, None) => resize(view, hosts, endpoint)?,
         (_, None) => mend(hosts, endpoint)?,
     };
     (settled != Settled::of(endpoint))
@@ -115,16 +121,19 @@ fn advance(
     endpoint: &Endpoint,
     pending: &Pending,
 ) -> Option<Settled> {
-    match hosts.assign(&pending.deployment, endpoint.serving.as_ref()) {
-        Ok(mut deployment) => {
-            arrive(&mut deployment);
-            Some(Settled {
-                status: EndpointStatus::InService,
-                failure: None,
-                serving: Some(deployment),
-                pending: None,
-            })
+    let gradual = endpoint.serving.is_some() && pending.rollout != Rollout::all_at_once();
+    let assigned = match &endpoint.serving {
+        Some(serving) if gradual => hosts.assign_beside(&pending.deployment, serving),
+        serving => hosts.assign(&pending.deployment, serving.as_ref()),
+    };
+    match assigned {
+        Ok(deployment) if gradual => {
+            let traffic = pending.rollout.steps.first().map_or(100, |step| step.traffic);
+            let shifted = Some(view.now);
+            let pending = Pending { deployment, traffic, shifted, ..pending.clone() };
+            Some(Settled { pending: Some(pending), ..Settled::of(endpoint) })
         }
+        Ok(deployment) => Some(arrived(deployment)),
         Err(missing) => {
             let waited = Duration::from_millis(view.now.saturating_sub(pending.started));
             (waited >= limit(view, &pending.deployment))
@@ -141,7 +150,7 @@ fn limit(view: &View<'_>, deployment: &Deployment) -> Duration {
 
 fn give_up(endpoint: &Endpoint, pending: &Pending, missing: &str, waited: Duration) -> Settled {
     let seconds = waited.as_secs();
-    let mut failure = match endpoint.serving {
+    let failure = match endpoint.serving {
         None => format!("Not enough healthy hosts within {seconds} s: {missing}."),
         Some(_) => format!(
             "The update to {} was given up after {seconds} s for want of healthy hosts: {missing}. \
@@ -149,9 +158,7 @@ fn give_up(endpoint: &Endpoint, pending: &Pending, missing: &str, waited: Durati
             pending.deployment.config
         ),
     };
-    if let Some((at, _)) = failure.char_indices().nth(MAX_FAILURE) {
-        failure.truncate(at);
-    }
+    let failure = shortened(failure);
     let status = match endpoint.serving {
         None => EndpointStatus::Failed,
         Some(_) => EndpointStatus::InService,
@@ -159,14 +166,110 @@ fn give_up(endpoint: &Endpoint, pending: &Pending, missing: &str, waited: Durati
     Settled { status, failure: Some(failure), serving: endpoint.serving.clone(), pending: None }
 }
 
+fn shortened(mut failure: String) -> String {
+    if let Some((at, _)) = failure.char_indices().nth(MAX_FAILURE) {
+        failure.truncate(at);
+    }
+    failure
+}
+
 /// Longest `FailureReason`, in characters.
 const MAX_FAILURE: usize = 1024;
 
 /// What was wanted holds from here on.
-fn arrive(deployment: &mut Deployment) {
-    for variant in placed_mut(deployment) {
+fn arrived(mut deployment: Deployment) -> Settled {
+    for variant in placed_mut(&mut deployment) {
         variant.weight = Wanted::settled(variant.weight.desired);
         variant.count = Wanted::settled(variant.count.desired);
+    }
+    Settled {
+        status: EndpointStatus::InService,
+        failure: None,
+        serving: Some(deployment),
+        pending: None,
+    }
+}
+
+/// The next step of a deployment that requests are moving to, if it is time for it, or the way back.
+fn shift(view: &View<'_>, endpoint: &Endpoint, pending: &Pending) -> Option<Settled> {
+    let Rollout { steps, termination_wait, timeout, max_error_percent } = &pending.rollout;
+    let (requests, failed) = (view.trials)(&endpoint.name);
+    if let Some(most) = max_error_percent
+        && requests >= TELLING
+        && failed as f64 * 100.0 >= most * requests as f64
+    {
+        let why =
+            format!("{failed} of its {requests} requests failed (at most {most} percent may)");
+        return Some(roll_back(endpoint, pending, &why));
+    }
+    let since = |then: u64| Duration::from_millis(view.now.saturating_sub(then));
+    let elapsed = since(pending.started);
+    if let Some(limit) = timeout.filter(|limit| elapsed >= Duration::from_secs((*limit).into())) {
+        let why = format!("it was not done within {limit} s");
+        return Some(roll_back(endpoint, pending, &why));
+    }
+    let at = steps.iter().position(|step| step.traffic == pending.traffic);
+    let next = at.and_then(|at| steps.get(at + 1));
+    let mut wait = at.map_or(0, |at| steps[at].wait);
+    if next.is_none() {
+        wait = wait.saturating_add(*termination_wait);
+    }
+    if since(pending.shifted?) < Duration::from_secs(wait.into()) {
+        return None;
+    }
+    Some(match next {
+        Some(step) => {
+            let (traffic, shifted) = (step.traffic, Some(view.now));
+            let pending = Pending { traffic, shifted, ..pending.clone() };
+            Settled { pending: Some(pending), ..Settled::of(endpoint) }
+        }
+        None => arrived(pending.deployment.clone()),
+    })
+}
+
+/// Requests that have to have ended before their failures say anything.
+const TELLING: u64 = 10;
+
+/// Everything goes where it went before. That takes no time: what served before still does.
+fn roll_back(endpoint: &Endpoint, pending: &Pending, why: &str) -> Settled {
+    Settled {
+        status: EndpointStatus::InService,
+        failure: Some(format!(
+            "The update to {} was rolled back at {} percent of the requests: {why}. The endpoint \
+             serves as before.",
+            pending.deployment.config, pending.traffic
+        )),
+        serving: endpoint.serving.clone(),
+        pending: None,
+    }
+}
+
+/// What serves gets the weights and numbers that were asked for.
+fn resize(view: &View<'_>, hosts: &mut Hosts<'_>, endpoint: &Endpoint) -> Option<Settled> {
+    let serving = endpoint.serving.as_ref()?;
+    match hosts.assign(serving, Some(serving)) {
+        Ok(deployment) => Some(arrived(deployment)),
+        Err(missing) => {
+            let waited = Duration::from_millis(view.now.saturating_sub(endpoint.modified));
+            if waited < limit(view, serving) {
+                return None;
+            }
+            let mut serving = serving.clone();
+            for variant in placed_mut(&mut serving) {
+                variant.weight = Wanted::settled(variant.weight.desired);
+                variant.count.desired = variant.count.current;
+            }
+            let failure = format!(
+                "The change of capacity was given up after {} s: {missing}.",
+                waited.as_secs()
+            );
+            Some(Settled {
+                status: EndpointStatus::InService,
+                failure: Some(shortened(failure)),
+                serving: Some(serving),
+                pending: None,
+            })
+        }
     }
 }
 

@@ -60,6 +60,7 @@ struct World {
     resources: Resources,
     pools: Vec<HostPool>,
     looks: Looks,
+    trial: (u64, u64),
     now: u64,
 }
 
@@ -68,7 +69,7 @@ impl World {
     fn new() -> Self {
         let looks = (1..=9).map(|n| (host(n), Ok(()))).collect();
         let pools = vec![pool(P5, &[], 1..10)];
-        Self { resources: Resources::default(), pools, looks, now: 1_000 }
+        Self { resources: Resources::default(), pools, looks, trial: (0, 0), now: 1_000 }
     }
 
     fn create(&mut self, name: &str, deployment: Deployment) {
@@ -109,6 +110,7 @@ impl World {
             resources: &self.resources,
             pools: &self.pools,
             looks: &self.looks,
+            trials: &|_| self.trial,
             ready_within: READY_WITHIN,
             now: self.now,
         });
@@ -326,4 +328,125 @@ fn a_component_is_not_left_waiting_for_copies_that_nobody_places() {
     assert_eq!(put(ComponentStatus::Failed), []);
     let gone = Step::Gone(crate::control::resources::Key::component("c"), 3);
     assert_eq!(put(ComponentStatus::Deleting), [gone]);
+}
+
+fn rollout(steps: &[(u32, u32)]) -> Rollout {
+    let step = |&(traffic, wait)| crate::control::resources::Step { traffic, wait };
+    Rollout {
+        steps: steps.iter().map(step).collect(),
+        termination_wait: 7,
+        timeout: Some(100),
+        max_error_percent: Some(20.0),
+    }
+}
+
+/// An endpoint `e` in service whose update to `d` has begun to get requests.
+fn canary(wanted: Deployment, traffic: &[(u32, u32)]) -> World {
+    let mut world = World::new();
+    world.create("e", deployment("c", vec![variant("a", 3)]));
+    world.round();
+    world.ask("e", wanted);
+    let rollout = rollout(traffic);
+    world.change("e", |it| it.pending.as_mut().expect("asked").rollout = rollout);
+    assert_eq!(world.round().len(), 1);
+    world
+}
+
+/// Name, weight, whether incoming, and the last digits of the hosts of each variant.
+fn variants(world: &World) -> Vec<(String, f64, bool, String)> {
+    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let digit = |url: &str| url.as_bytes()["http://10.0.0.".len()] as char;
+    let variants = endpoint.variants.iter().map(|it| {
+        let hosts = it.instances.iter().map(|instance| digit(instance.url.as_str())).collect();
+        (it.name.clone(), it.weight, it.incoming, hosts)
+    });
+    variants.collect()
+}
+
+#[test]
+fn requests_move_step_by_step_to_hosts_of_their_own() {
+    let mut world = canary(deployment("d", vec![variant("a", 3)]), &[(25, 10), (100, 10)]);
+    let a = |weight, incoming, hosts: &str| ("a".to_owned(), weight, incoming, hosts.to_owned());
+    assert_eq!(variants(&world), [a(0.75, false, "123"), a(0.25, true, "456")]);
+    assert_eq!(world.endpoint("e").status, EndpointStatus::Updating);
+    world.now += 9_999;
+    assert!(world.round().is_empty());
+    world.now += 1;
+    world.round();
+    assert_eq!(variants(&world), [a(0.0, false, "123"), a(1.0, true, "456")]);
+    // The former hosts are kept for the time of termination.
+    world.now += 16_999;
+    assert!(world.round().is_empty());
+    world.now += 1;
+    world.round();
+    assert_eq!(variants(&world), [a(1.0, false, "456")]);
+    let endpoint = world.endpoint("e");
+    assert_eq!((endpoint.status, endpoint.config()), (EndpointStatus::InService, "d"));
+    assert!(world.round().is_empty());
+}
+
+#[test]
+fn without_other_hosts_both_deployments_share_theirs() {
+    let mut world = canary(deployment("d", vec![variant("a", 7), variant("b", 2)]), &[(50, 1)]);
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    assert_eq!(
+        variants(&world),
+        [
+            (a.clone(), 0.5, false, "123".into()),
+            (a, 0.25, true, "4567891".into()),
+            (b, 0.25, true, "23".into()),
+        ]
+    );
+    world.now += 8_000;
+    world.round();
+    assert_eq!(world.hosts("e"), of([("a", "4567891"), ("b", "23")]));
+}
+
+#[test]
+fn failures_and_delays_take_it_back() {
+    for (trial, later, why) in [
+        ((10, 2), 0, "2 of its 10 requests failed (at most 20 percent may)"),
+        ((9, 9), 100_000, "it was not done within 100 s"),
+    ] {
+        let mut world = canary(deployment("d", vec![variant("a", 3)]), &[(25, 200), (100, 10)]);
+        world.trial = (trial.0, trial.1.min(1));
+        assert!(world.round().is_empty(), "too few to say anything, or few enough");
+        world.trial = trial;
+        world.now += later;
+        world.round();
+        let endpoint = world.endpoint("e");
+        assert_eq!((endpoint.status, endpoint.config()), (EndpointStatus::InService, "c"));
+        let failure = endpoint.failure.clone().expect("a reason");
+        assert!(failure.contains(why) && failure.contains("at 25 percent"), "{failure}");
+        assert_eq!(variants(&world), [("a".into(), 1.0, false, "123".into())]);
+    }
+}
+
+#[test]
+fn weights_and_numbers_change_in_place() {
+    let mut world = World::new();
+    world.create("e", deployment("c", vec![variant("a", 3), variant("b", 2)]));
+    world.round();
+    let resize = |world: &mut World, weight: f64, count: u32| {
+        let modified = world.now;
+        world.change("e", |it| {
+            let a = &mut it.serving.as_mut().expect("in service").variants[0];
+            (a.weight.desired, a.count.desired) = (weight, count);
+            it.status = EndpointStatus::Updating;
+            it.modified = modified;
+        });
+    };
+    resize(&mut world, 0.25, 2);
+    world.round();
+    assert_eq!(variants(&world)[0], ("a".into(), 0.25, false, "12".into()));
+    assert_eq!(world.endpoint("e").status, EndpointStatus::InService);
+    // More than there are.
+    resize(&mut world, 0.5, 8);
+    assert!(world.round().is_empty());
+    world.now += 600_000;
+    world.round();
+    assert_eq!(variants(&world)[0], ("a".into(), 0.5, false, "12".into()));
+    let endpoint = world.endpoint("e");
+    assert!(endpoint.failure.as_deref().is_some_and(|why| why.contains("has 7 of 8")));
+    assert_eq!(endpoint.serving.as_ref().unwrap().variants[0].count, Wanted::settled(2));
 }

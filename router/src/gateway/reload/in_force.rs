@@ -113,6 +113,14 @@ impl<'a> InForce<'a> {
         Arc::clone(&self.parts.lock().await.file)
     }
 
+    /// How requests ended of the endpoint's variants that are about to replace others.
+    pub(in crate::gateway) fn trials(&self, endpoint: &str) -> (u64, u64) {
+        let fleet = self.fleet.load();
+        let variants = fleet.endpoint(endpoint).into_iter().flat_map(|it| &it.variants);
+        let trials = variants.filter_map(|variant| variant.trial.as_ref()).map(|it| it.counts());
+        trials.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
+    }
+
     async fn replace(
         &self,
         file: &Arc<Config>,
