@@ -260,9 +260,10 @@ In another terminal:
 Amazon SageMaker's clients find their API here, and {HOSTS} more simulated hosts of the type {INSTANCE_TYPE}:
 
   export AWS_ENDPOINT_URL_SAGEMAKER=http://{control} AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME=http://{listen}
-  export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+  export AWS_DEFAULT_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
 
-  aws sagemaker create-model --model-name example-llm-model
+  aws sagemaker create-model --model-name example-llm-model \\
+    --primary-container Image=example-llm-image
   aws sagemaker create-endpoint-config --endpoint-config-name example-llm-config --production-variants '[{{
     "VariantName": "AllTraffic", "ModelName": "example-llm-model", "InitialInstanceCount": {HOSTS},
     "InstanceType": "{INSTANCE_TYPE}", "RoutingConfig": {{"RoutingStrategy": "PREFIX_AWARE",

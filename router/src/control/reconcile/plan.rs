@@ -127,7 +127,8 @@ fn advance(
         serving => hosts.assign(&pending.deployment, serving.as_ref()),
     };
     match assigned {
-        Ok(deployment) if gradual => {
+        Ok(mut deployment) if gradual => {
+            placed_mut(&mut deployment).for_each(|it| it.count.current = it.count.desired);
             let traffic = pending.rollout.steps.first().map_or(100, |step| step.traffic);
             let shifted = Some(view.now);
             let pending = Pending { deployment, traffic, shifted, ..pending.clone() };
