@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use redb::{
@@ -29,9 +30,15 @@ const DAMAGED: &str = "put back a copy of it, or begin with a new file";
 /// Pages that are kept in memory, in bytes: resources are few and small, and read once.
 const CACHE: usize = 4 << 20;
 
+/// Opens the database anew after a failure.
+type Open = Box<dyn Fn() -> Result<Database, StoreError> + Send + Sync>;
+
 /// Keeps values in a file, which is locked for as long as it is open.
 pub struct FileStore {
-    database: Database,
+    /// Absent after a failure, until it has been opened anew: redb takes nothing more by a database whose
+    /// file could not be written, and a disk that was full has room again some day.
+    database: Mutex<Option<Database>>,
+    open: Open,
     path: PathBuf,
     revision: watch::Sender<u64>,
 }
@@ -44,58 +51,105 @@ impl FileStore {
     /// [`StoreError::Open`] when it cannot be opened, is open in another process, is no such file, or is of a
     /// newer [format](FORMAT).
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let failed =
-            |reason: String| StoreError::Open { place: path.display().to_string(), reason };
+        let failed = |reason: String| not_open(path, reason);
         let there = path.try_exists().map_err(|error| failed(error.to_string()))?;
         if !there {
             make(path).map_err(&failed)?;
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(|error| failed(error.to_string()))?;
-        // redb asserts that a file has the length that its header says, for one: such a file is refused as
-        // other damaged ones are.
-        let opened = catch_unwind(AssertUnwindSafe(|| {
-            let database = builder().create_file(file).map_err(|error| failed(explain(&error)))?;
-            Self::with_database(database, path.to_owned())
-        }));
-        opened.unwrap_or_else(|_| Err(failed(format!("it is damaged: {DAMAGED}"))))
+        let file = path.to_owned();
+        // What is opened anew is not made anew: a file that somebody removed holds nothing.
+        Self::with_database(Box::new(move || open_file(&file)), path.to_owned())
     }
 
-    /// Works on a database that is open already; `path` is what people call it.
-    pub(super) fn with_database(database: Database, path: PathBuf) -> Result<Self, StoreError> {
-        let failed =
-            |reason: String| StoreError::Open { place: path.display().to_string(), reason };
-        let format = prepare(&database).map_err(|error| failed(error.to_string()))?;
-        if format > FORMAT {
-            return Err(failed(format!(
-                "it has format {format}, and this version of the gateway knows {FORMAT} at most: use the version \
-                 that wrote it, or a new file"
-            )));
-        }
-        let revision = read(&database).map_err(failed_to_read)?.revision;
-        Ok(Self { database, path, revision: watch::Sender::new(revision) })
+    /// Works on a database that is opened so; `path` is what people call it.
+    pub(super) fn with_database(open: Open, path: PathBuf) -> Result<Self, StoreError> {
+        let store =
+            Self { database: Mutex::default(), open, path, revision: watch::Sender::new(0) };
+        store.with(|_| Ok(()))?;
+        Ok(store)
     }
+
+    /// Does something with the database, which is opened first where that is due.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut held = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let database = match held.take() {
+            Some(database) => database,
+            None => {
+                let database = (self.open)()?;
+                let revision = self.check(&database)?;
+                // A transaction that failed may have been made nevertheless.
+                self.revision.send_if_modified(|known| {
+                    let news = *known != revision;
+                    *known = revision;
+                    news
+                });
+                database
+            }
+        };
+        let done = work(&database);
+        if !matches!(done, Err(StoreError::Failed { .. })) {
+            *held = Some(database);
+        }
+        done
+    }
+
+    /// As after a failure: the next use opens the database anew.
+    #[cfg(test)]
+    pub(super) fn fail_once(&self) {
+        let failed = StoreError::Failed { reason: "a test".to_owned() };
+        let _ = self.with(|_| Err::<(), _>(failed));
+    }
+
+    /// The store's revision, if this version can read it.
+    fn check(&self, database: &Database) -> Result<u64, StoreError> {
+        let format = prepare(database).map_err(|error| not_open(&self.path, error.to_string()))?;
+        if format > FORMAT {
+            let reason = format!(
+                "it has format {format}, and this version of the gateway knows {FORMAT} at most: use the \
+                 version that wrote it, or a new file"
+            );
+            return Err(not_open(&self.path, reason));
+        }
+        read(database).map(|snapshot| snapshot.revision).map_err(failed)
+    }
+}
+
+fn open_file(path: &Path) -> Result<Database, StoreError> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|error| not_open(path, error.to_string()))?;
+    // redb asserts that a file has the length that its header says, for one: such a file is refused as other
+    // damaged ones are.
+    let opened = catch_unwind(AssertUnwindSafe(|| builder().create_file(file)));
+    match opened {
+        Ok(opened) => opened.map_err(|error| not_open(path, explain(&error))),
+        Err(_) => Err(not_open(path, format!("it is damaged: {DAMAGED}"))),
+    }
+}
+
+fn not_open(path: &Path, reason: String) -> StoreError {
+    StoreError::Open { place: path.display().to_string(), reason }
 }
 
 impl Store for FileStore {
     fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        read(&self.database).map_err(failed_to_read)
+        self.with(|database| read(database).map_err(failed))
     }
 
     fn commit(&self, base: u64, writes: Vec<Write>) -> Result<u64, StoreError> {
-        let transaction =
-            self.database.begin_write().map_err(|error| failed_to_write(&error.into()))?;
-        let actual = revision(&transaction).map_err(|error| failed_to_write(&error))?;
-        if actual != base {
-            return Err(StoreError::Conflict { base, actual });
-        }
-        // A transaction that is not committed is undone when it is dropped. A commit is on the disk when it
-        // returns: that is redb's default durability.
-        write(&transaction, base + 1, writes).map_err(|error| failed_to_write(&error))?;
-        transaction.commit().map_err(|error| failed_to_write(&error.into()))?;
+        self.with(|database| {
+            let transaction = database.begin_write().map_err(|error| failed(error.into()))?;
+            let actual = revision(&transaction).map_err(failed)?;
+            if actual != base {
+                return Err(StoreError::Conflict { base, actual });
+            }
+            // A transaction that is not committed is undone when it is dropped. A commit is on the disk when
+            // it returns: that is redb's default durability.
+            write(&transaction, base + 1, writes).map_err(failed)?;
+            transaction.commit().map_err(|error| failed(error.into()))
+        })?;
         self.revision.send_replace(base + 1);
         Ok(base + 1)
     }
@@ -219,10 +273,6 @@ fn explain(error: &DatabaseError) -> String {
     }
 }
 
-fn failed_to_read(error: redb::Error) -> StoreError {
-    StoreError::Failed { reason: error.to_string() }
-}
-
-fn failed_to_write(error: &redb::Error) -> StoreError {
+fn failed(error: redb::Error) -> StoreError {
     StoreError::Failed { reason: error.to_string() }
 }

@@ -2,11 +2,14 @@
 
 use redb::Builder;
 
-use super::{super::Snapshot, FileStore, Store, Write, disk::Disk};
+use super::{super::Snapshot, FileStore, Store, StoreError, Write, disk::Disk};
 
 fn store(disk: Disk) -> FileStore {
-    let database = Builder::new().create_with_backend(disk).expect("a database");
-    FileStore::with_database(database, "disk".into()).expect("a store")
+    let open = move || {
+        let opened = Builder::new().create_with_backend(disk.clone());
+        opened.map_err(|error| StoreError::Open { place: "disk".into(), reason: error.to_string() })
+    };
+    FileStore::with_database(Box::new(open), "disk".into()).expect("a store")
 }
 
 /// Transactions as the control plane makes them: new values, changed ones, deleted ones; some of them large.
@@ -87,5 +90,26 @@ fn nothing_acknowledged_is_lost_whichever_write_is_the_last() {
             let (after, _) = work(&again, 2);
             assert_eq!(after.revision, found.revision + 2);
         }
+    }
+}
+
+/// As when a disk was full for a while.
+#[test]
+fn it_goes_on_once_the_disk_does() {
+    for last in 0..30 {
+        let disk = Disk::default();
+        let store = store(disk.clone());
+        let (before, _) = work(&store, 2);
+        disk.fail_after(last);
+        let (acknowledged, next) = work(&store, 12);
+        let failed = store.commit(acknowledged.revision, transaction(acknowledged.revision));
+        assert!(failed.is_err(), "the disk is gone");
+        disk.heal();
+        let found = store.snapshot().expect("readable again");
+        assert!(acknowledged.revision >= before.revision);
+        assert!(found == acknowledged || found == next, "after {last} operations");
+        assert_eq!(*store.watch().borrow(), found.revision);
+        let (after, _) = work(&store, 3);
+        assert_eq!(after.revision, found.revision + 3);
     }
 }

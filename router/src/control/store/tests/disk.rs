@@ -60,6 +60,11 @@ impl Disk {
         state.fails_from = Some(state.operations + operations);
     }
 
+    /// It works again.
+    pub(super) fn heal(&self) {
+        self.state().fails_from = None;
+    }
+
     /// Operations so far that change something.
     pub(super) fn operations(&self) -> usize {
         self.state().operations

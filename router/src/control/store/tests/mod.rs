@@ -142,3 +142,19 @@ fn a_file_that_lost_its_end_or_its_bytes_is_refused_or_read_as_it_was() {
     grown.write_all(&vec![0; whole.len()]).expect("written");
     refusal(&path);
 }
+
+/// A disk that fails under a file in use is there again, and the file is not: nothing is made in its place.
+#[test]
+fn a_file_that_somebody_removed_is_not_made_anew_behind_the_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("state");
+    let store = FileStore::open(&path).expect("a new store");
+    assert_eq!(store.commit(0, vec![put("a", "1")]), Ok(1));
+    fs::remove_file(&path).expect("removed");
+    // It is still open, and has everything.
+    assert_eq!(store.commit(1, vec![put("b", "1")]), Ok(2));
+    store.fail_once();
+    let error = store.snapshot().expect_err("it is gone");
+    assert!(matches!(error, StoreError::Open { .. }), "{error}");
+    assert!(!path.exists());
+}
