@@ -62,9 +62,11 @@ fn a_flag_from_the_environment_is_named_by_its_variable() {
         ("serve", "ATALHO_LISTEN", "127.0.0.1:0"),
         ("serve", "ATALHO_BACKENDS", "http://127.0.0.1:1"),
         ("status", "ATALHO_ADMIN", "127.0.0.1:9"),
+        ("endpoint list", "ATALHO_CONTROL", "127.0.0.1:9"),
     ] {
         let output = atalho(None)
-            .args([command, "--config", "/nowhere.toml"])
+            .args(command.split(' '))
+            .args(["--config", "/nowhere.toml"])
             .env(variable, value)
             .output()
             .expect("the binary");

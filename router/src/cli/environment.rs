@@ -42,8 +42,7 @@ pub(super) fn name_variables(mut error: clap::Error, program: &Command) -> clap:
 
 /// The environment variable of a flag as clap writes it in errors (`--listen <ADDRESS>`).
 fn variable_of(flag: &str, program: &Command) -> Option<String> {
-    let arguments = program.get_subcommands().flat_map(Command::get_arguments);
-    arguments
-        .filter(|argument| argument.to_string() == flag)
-        .find_map(|argument| argument.get_env()?.to_str().map(str::to_owned))
+    let own = program.get_arguments().find(|argument| argument.to_string() == flag);
+    let variable = own.and_then(|argument| Some(argument.get_env()?.to_str()?.to_owned()));
+    variable.or_else(|| program.get_subcommands().find_map(|command| variable_of(flag, command)))
 }

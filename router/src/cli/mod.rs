@@ -107,11 +107,14 @@ mod tests {
     fn the_definition_is_consistent_and_every_flag_is_explained() {
         let command = super::built();
         command.clone().debug_assert();
-        for sub in command.get_subcommands() {
-            assert!(sub.get_about().is_some(), "{}", sub.get_name());
-            for arg in sub.get_arguments().filter(|arg| !arg.is_global_set()) {
-                assert!(arg.get_help().is_some(), "{} {}", sub.get_name(), arg.get_id());
-            }
+        command.get_subcommands().for_each(explains_itself);
+    }
+
+    fn explains_itself(command: &clap::Command) {
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+        for arg in command.get_arguments().filter(|arg| !arg.is_global_set()) {
+            assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
         }
+        command.get_subcommands().for_each(explains_itself);
     }
 }

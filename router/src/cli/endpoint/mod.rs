@@ -53,8 +53,8 @@ enum Command {
     },
     /// Make endpoints as a file describes them, or change them where they are different.
     ///
-    /// The file has the words of the configuration's [[endpoint]] and [[endpoint.variant]]; in place of
-    /// [[endpoint.variant.instance]] it says of each variant which hosts it takes, and how many:
+    /// The file has the words of the configuration's [[endpoint]] and [[endpoint.variant]]; in place
+    /// of [[endpoint.variant.instance]] it says of each variant which hosts it takes, and how many:
     ///
     ///   [[endpoint]]
     ///   name = "chat"
@@ -66,9 +66,12 @@ enum Command {
     ///   prefix_length = 4096
     ///   concurrency_threshold = 10
     ///
-    /// Endpoints that the file does not name stay as they are. Waits until each is in service, and exits with
-    /// 1 if one is not.
-    #[command(verbatim_doc_comment)]
+    /// Endpoints that the file does not name stay as they are. Waits until each is in service, and
+    /// exits with 1 if one is not.
+    #[command(
+        verbatim_doc_comment,
+        about = "Make endpoints as a file describes them, or change them where they differ"
+    )]
     Apply {
         #[command(flatten)]
         gateway: Gateway,
