@@ -5,7 +5,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::{engine::Loaded, fleet::Fleet, metrics::Metrics, routing::StoredResponses};
+use crate::{
+    engine::Loaded,
+    fleet::Fleet,
+    metrics::Metrics,
+    routing::{Sessions, StoredResponses},
+};
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +33,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Which instances keep stored responses.
     pub stored: StoredResponses,
+    /// Which instances keep sessions.
+    pub sessions: Sessions,
     /// Where the process stands.
     pub phase: watch::Receiver<Phase>,
 }

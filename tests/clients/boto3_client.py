@@ -40,7 +40,7 @@ second["Body"].read()
 invoke("default", "Why?", TargetVariant="default")["Body"].read()
 
 for endpoint, more, status in [
-    ("nowhere", {}, 404),
+    ("nowhere", {}, 400),
     ("default", {"TargetVariant": "nowhere"}, 400),
 ]:
     try:

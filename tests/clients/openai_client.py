@@ -4,9 +4,13 @@ Usage: openai_client.py URL. Fails with a traceback; prints `ok` at the end.
 """
 
 import asyncio
+import base64
 import sys
 
 import openai
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 URL = sys.argv[1]
 MODEL = "sim-model"
@@ -83,6 +87,27 @@ def errors():
         raise AssertionError("no error for an endpoint that does not exist")
 
 
+def token():
+    """A bearer token as SageMaker's clients make it: a presigned URL in base64."""
+    request = AWSRequest("POST", "https://sagemaker.eu-west-1.amazonaws.com/?Action=CallWithBearerToken")
+    credentials = Credentials("any", "any", "session " * 100)
+    SigV4QueryAuth(credentials, "sagemaker", "eu-west-1", expires=43200).add_auth(request)
+    return base64.b64encode(request.url.encode()).decode()
+
+
+def endpoints():
+    """By the name of an endpoint, and of a component; the bearer token is taken as it comes."""
+    for path in ("", "/inference-components/lora-1"):
+        url = f"{URL}/endpoints/default{path}/openai/v1"
+        with openai.OpenAI(base_url=url, api_key=token(), max_retries=0) as client:
+            plain(client)
+            streaming(client)
+            answer = client.chat.completions.create(
+                model="", max_tokens=2, messages=conversation(1, "?"), prompt_cache_key="tenant-7"
+            )
+            assert answer.choices, answer
+
+
 async def many():
     """Conversations at the same time stay apart: each answer belongs to its question."""
     async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key="-", max_retries=0) as client:
@@ -110,5 +135,6 @@ with openai.OpenAI(base_url=f"{URL}/v1", api_key="-", max_retries=0) as client:
     leaving(client)
     other_apis(client)
 errors()
+endpoints()
 asyncio.run(many())
 print("ok")

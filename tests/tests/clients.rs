@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
 };
 
@@ -10,6 +10,7 @@ use tests::{
     Engine, Gate, Gateway, Next, Setup, Upstream, chunked, eventually, for_each_engine_on_loopback,
     message::{CHUNKED_HEAD, chat, response, response_with},
     payload, process,
+    python::{expect_success, python, run_script_with},
 };
 
 /// A simulated engine.
@@ -54,37 +55,10 @@ fn gateway(engine: Engine, engines: usize) -> (Gateway, Vec<Sim>) {
     (Gateway::start_with_flags(engine, &flags), fleet)
 }
 
-/// The Python that has the packages of `tests/requirements.txt`, as `cargo xtask test` makes it.
-fn python() -> Option<PathBuf> {
-    let made = || process::build_dir().parent().map(|target| target.join("venv/bin/python"));
-    let python = std::env::var_os("ATALHO_TEST_PYTHON").map(PathBuf::from).or_else(made);
-    let found = python.filter(|python| python.exists());
-    if found.is_none() {
-        process::skip("there is no Python with the clients: run `cargo xtask setup`");
-    }
-    found
-}
-
 fn run_script(engine: Engine, script: &str) {
     let (gateway, _fleet) = gateway(engine, 4);
     run_script_with(script, &[&gateway.url()]);
     eventually("nothing is in flight", || gateway.in_flight() == 0);
-}
-
-/// Whether the script ran: without the clients it is skipped.
-fn run_script_with(script: &str, arguments: &[&str]) -> bool {
-    let Some(python) = python() else { return false };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
-    let output = Command::new(python).arg(script).args(arguments).output().expect("python");
-    expect_success(&output);
-    assert!(output.stdout.ends_with(b"ok\n"));
-    true
-}
-
-#[track_caller]
-fn expect_success(output: &Output) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{said}", output.status);
 }
 
 for_each_engine_on_loopback! {

@@ -10,7 +10,7 @@ pub(crate) fn ready(shared: &Shared) -> Result<(), &'static str> {
     let fleet = shared.fleet.load();
     // That requests failed lately makes no instance useless: with all of them ejected, requests are
     // sent all the same.
-    if fleet.instances().any(|(_, _, instance)| instance.status().reachable()) {
+    if fleet.answering().any(|(_, _, instance)| instance.status().reachable()) {
         Ok(())
     } else {
         Err("no instance can be reached: /status says why")

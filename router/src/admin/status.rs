@@ -167,7 +167,7 @@ impl Status {
 }
 
 fn endpoint(endpoint: &Endpoint) -> EndpointStatus {
-    let variants = endpoint.variants.iter().map(|known| variant(known)).collect();
+    let variants = endpoint.all_variants().map(|known| variant(known)).collect();
     EndpointStatus { name: endpoint.name.clone(), variants }
 }
 

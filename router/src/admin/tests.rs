@@ -22,6 +22,7 @@ fn shared(drain: bool) -> (Arc<Shared>, watch::Sender<Phase>) {
         loaded: None,
         metrics,
         stored: Default::default(),
+        sessions: Default::default(),
         phase,
     };
     (Arc::new(shared), sender)

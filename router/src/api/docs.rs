@@ -28,7 +28,7 @@ fn table() -> String {
         let errors = match info.error_form {
             ErrorForm::OpenAi => "OpenAI",
             ErrorForm::Anthropic => "Anthropic",
-            ErrorForm::SageMaker => "SageMaker",
+            ErrorForm::SageMaker | ErrorForm::SageMakerRuntime => "SageMaker",
         };
         let public = if info.public { "yes" } else { "no" };
         writeln!(

@@ -28,6 +28,16 @@ pub const NAMES: [&str; Api::ALL.len()] = {
     names
 };
 
+/// A call of SageMaker's runtime API. What it answers is in that service's form, whatever the instance
+/// said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// InvokeEndpoint.
+    Invoke,
+    /// InvokeEndpointWithResponseStream: the answer is an event stream.
+    Stream,
+}
+
 /// An API that clients speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Api {

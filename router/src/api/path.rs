@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Api, TABLE, segment::is_plain};
+use super::{Api, Call, TABLE, segment::is_plain};
 use crate::http::Method;
 
 /// Segments of a path that are looked at. Longer paths speak no API.
@@ -19,6 +19,8 @@ pub struct Target<'a> {
     pub endpoint: Option<&'a str>,
     /// The inference component (model copy or adapter) that the path names.
     pub component: Option<&'a str>,
+    /// The call of SageMaker's runtime API that it is. Its path at the instance is the variant's to say.
+    pub call: Option<Call>,
     /// The model that the path names.
     pub model: Option<&'a str>,
     /// What stands in front of the API's own path, such as `/openai` in front of `/v1/...`. Servers
@@ -82,7 +84,8 @@ impl Paths {
     /// dots to climb up by, nothing encoded that could be a separator to one of them.
     ///
     /// Besides there are the paths of SageMaker's runtime API, which name an endpoint:
-    /// `/endpoints/{name}/invocations` and `/endpoints/{name}/openai/v1/...`, both optionally with
+    /// `/endpoints/{name}/invocations`, `/endpoints/{name}/invocations-response-stream` and
+    /// `/endpoints/{name}/openai/v1/...`, all optionally with
     /// `/inference-components/{component}` behind the endpoint. Instances get the part they know:
     /// `/invocations` or `/v1/...`. What else begins with `/endpoints/` speaks no API.
     pub fn target<'a>(&self, method: Method, path: &'a str) -> Target<'a> {
@@ -122,12 +125,8 @@ impl Paths {
             rest => (None, rest),
         };
         let (found, path) = match rest {
-            [part @ "invocations"] => {
-                let start = offset(path, part);
-                let api = if method == Method::Post { Api::Invocations } else { Api::Other };
-                let found = Target { api, ..Target::default() };
-                (found, &path[start - 1..start + part.len()])
-            }
+            ["invocations"] => (called(method, Call::Invoke), INVOCATIONS),
+            ["invocations-response-stream"] => (called(method, Call::Stream), INVOCATIONS),
             ["openai", version @ "v1", _, ..] => {
                 let rest = &rest[1..];
                 let found = self
@@ -139,6 +138,17 @@ impl Paths {
             _ => return None,
         };
         Some(Target { endpoint: Some(endpoint), component, path: Some(path), ..found })
+    }
+}
+
+/// Where an instance takes what SageMaker's runtime API is called with, unless its variant says otherwise.
+const INVOCATIONS: &str = "/invocations";
+
+/// A call of SageMaker's runtime API.
+fn called<'a>(method: Method, call: Call) -> Target<'a> {
+    match method {
+        Method::Post => Target { api: Api::Invocations, call: Some(call), ..Target::default() },
+        _ => Target::default(),
     }
 }
 

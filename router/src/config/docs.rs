@@ -54,6 +54,7 @@ fn range(kind: &Kind) -> (&str, String) {
         Kind::Account => ("", "12 digits".into()),
         Kind::InstanceType => ("", "`ml.p5.48xlarge`".into()),
         Kind::Weight => ("share", "0.000001 to 1000000".into()),
+        Kind::WeightOrZero => ("share", "0, or 0.000001 to 1000000".into()),
     }
 }
 

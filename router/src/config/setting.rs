@@ -99,6 +99,8 @@ pub enum Kind {
     InstanceType,
     /// A relative share: finite, above zero.
     Weight,
+    /// The same, or zero.
+    WeightOrZero,
 }
 
 /// Methods that a setting can name.

@@ -114,7 +114,7 @@ fn an_error_names_file_line_field_and_remedy() {
 #[test]
 fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
     let text = "threads = -1\nlisten = []\nacces_log = true\n[[endpoint]]\nname = \"a b\"\n\
-                [[endpoint.variant]]\nweight = 0\nprefix_length = 512\n\
+                [[endpoint.variant]]\nweight = -1\nprefix_length = 512\n\
                 [[endpoint.variant.instance]]\nurl = \"https://x\"\ndrain = 1\n";
     let issues = issues(text);
     let expected = [
@@ -123,7 +123,7 @@ fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
         "3:1: acces_log: is not a setting: did you mean `access_log`?",
         "5:8: endpoint[0].name: `a b` is no name",
         "6:1: endpoint[0].variant[0].name: is missing: Name that a client may ask for",
-        "7:10: endpoint[0].variant[0].weight: 0 is no weight",
+        "7:10: endpoint[0].variant[0].weight: -1 is no weight",
         "8:17: endpoint[0].variant[0].prefix_length: 512 is out of range: write a whole number \
          from 1024 to 65536",
         "10:7: endpoint[0].variant[0].instance[0].url: `https://x` asks for TLS",
@@ -267,8 +267,27 @@ fn addresses_networks_paths_and_interfaces_are_checked() {
 }
 
 #[test]
-fn weights_are_finite_and_above_zero() {
-    for weight in ["0", "-1", "0.0", "nan", "inf", "-inf", "1e300", "1e-300", "\"1\"", "true"] {
+fn somebody_has_to_answer() {
+    let shadow = with("").replace("name = \"v\"", "name = \"v\"\nshadow = true");
+    let issue = only_issue(&shadow);
+    assert!(issue.contains("endpoint[0].variant: there are shadows alone"), "{issue}");
+    let two = shadow + "[[endpoint.variant]]\nname = \"w\"\n";
+    let config = parse("test.toml", &two).expect("one that answers");
+    let shadows = config.endpoints[0].variants.iter().map(|variant| variant.shadow);
+    assert_eq!(shadows.collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn a_variant_may_have_no_share_but_an_instance_has_some() {
+    let none = with("").replace("name = \"v\"", "name = \"v\"\nweight = 0");
+    assert_eq!(read(&none).endpoints[0].variants[0].weight, 0.0);
+    let issue = only_issue(&(with("") + "weight = 0\n"));
+    assert!(issue.contains("instance[0].weight: 0 is no weight: write a number from"), "{issue}");
+}
+
+#[test]
+fn weights_are_finite_and_not_below_zero() {
+    for weight in ["-1", "1e-7", "-0.5", "nan", "inf", "-inf", "1e300", "1e-300", "\"1\"", "true"] {
         let text = with("").replace("name = \"v\"", &format!("name = \"v\"\nweight = {weight}"));
         assert!(only_issue(&text).starts_with("6:10: endpoint[0].variant[0].weight"), "{weight}");
     }

@@ -130,7 +130,7 @@ impl Policy {
             return false;
         }
         // The kernel moves bytes as they are.
-        if copier.dechunks() {
+        if !copier.output().is_verbatim() {
             return false;
         }
         let framing = copier.framing();
@@ -148,6 +148,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Output;
 
     #[test]
     fn a_body_must_be_long_enough_and_not_given_up() {
@@ -155,16 +156,16 @@ mod tests {
         let mut given_up = fresh;
         given_up.give_up();
         let policy = Policy { mode: EngineMode::Sockmap, hand_over_from_bytes: 1000, ..AT_ONCE };
-        assert!(policy.pays(&Copier::new(Framing::length(1000), false), fresh));
-        assert!(!policy.pays(&Copier::new(Framing::length(999), false), fresh));
-        assert!(!policy.pays(&Copier::new(Framing::chunked(), false), fresh));
-        assert!(!policy.pays(&Copier::new(Framing::length(1000), false), given_up));
+        assert!(policy.pays(&Copier::new(Framing::length(1000), Output::Verbatim), fresh));
+        assert!(!policy.pays(&Copier::new(Framing::length(999), Output::Verbatim), fresh));
+        assert!(!policy.pays(&Copier::new(Framing::chunked(), Output::Verbatim), fresh));
+        assert!(!policy.pays(&Copier::new(Framing::length(1000), Output::Verbatim), given_up));
         let never = Policy { mode: EngineMode::Userspace, ..AT_ONCE };
-        assert!(!never.pays(&Copier::new(Framing::length(1000), false), fresh));
+        assert!(!never.pays(&Copier::new(Framing::length(1000), Output::Verbatim), fresh));
         let always = Policy { mode: EngineMode::Sockmap, ..AT_ONCE };
-        assert!(always.pays(&Copier::new(Framing::chunked(), false), fresh));
-        assert!(!always.pays(&Copier::new(Framing::none(), false), fresh));
-        assert!(!always.pays(&Copier::new(Framing::chunked(), true), fresh));
+        assert!(always.pays(&Copier::new(Framing::chunked(), Output::Verbatim), fresh));
+        assert!(!always.pays(&Copier::new(Framing::none(), Output::Verbatim), fresh));
+        assert!(!always.pays(&Copier::new(Framing::chunked(), Output::Payload), fresh));
     }
 
     const AT_ONCE: Policy =
@@ -176,11 +177,12 @@ mod tests {
             [(EngineMode::Auto, true), (EngineMode::Splice, true), (EngineMode::Sockmap, false)]
         {
             let policy = Policy { mode, hand_over_from_bytes: 1000, hand_over_from_reads: 0 };
-            let pays = |framing| policy.pays(&Copier::new(framing, false), Attempts::default());
+            let pays =
+                |framing| policy.pays(&Copier::new(framing, Output::Verbatim), Attempts::default());
             assert_eq!(pays(Framing::chunked()), at_once, "{mode:?}");
             assert!(pays(Framing::length(1000)) && !pays(Framing::length(999)), "{mode:?}");
             let policy = Policy { hand_over_from_reads: 1, ..policy };
-            let chunked = Copier::new(Framing::chunked(), false);
+            let chunked = Copier::new(Framing::chunked(), Output::Verbatim);
             assert!(!policy.pays(&chunked, Attempts::default()), "{mode:?}: nothing was read yet");
         }
     }
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn unread_bytes_are_carried_before_the_next_attempt() {
         let policy = Policy { mode: EngineMode::Sockmap, ..AT_ONCE };
-        let mut copier = Copier::new(Framing::length(1000), false);
+        let mut copier = Copier::new(Framing::length(1000), Output::Verbatim);
         let mut attempts = Attempts::default();
         for _ in 0..100 {
             attempts.note(&HandoverEnd::Declined(Decline::Unread), &mut copier, 0);

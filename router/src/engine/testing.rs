@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    Attempts, Copier, Handover, HandoverPoint, KernelEngine, Policy, Step,
+    Attempts, Copier, Handover, HandoverPoint, KernelEngine, Output, Policy, Step,
     outcome::{Decline, HandoverEnd, HandoverOutcome},
     tcp,
 };
@@ -27,7 +27,7 @@ pub(super) async fn always_quicker(
     (to, target): (&mut Conn, &mut TcpStream),
 ) {
     let body: Vec<u8> = (0..PIECES * PIECE).map(|at| (at / 7) as u8).collect();
-    let mut copier = Copier::new(Framing::length(body.len() as u64), false);
+    let mut copier = Copier::new(Framing::length(body.len() as u64), Output::Verbatim);
     let policy =
         Policy { mode: EngineMode::Splice, hand_over_from_bytes: 0, hand_over_from_reads: 0 };
     let mut attempts = Attempts::default();

@@ -5,7 +5,7 @@
 //! that is gone. So a connection owns no buffer while it waits, and a slow reader slows its own
 //! sender and nobody else.
 
-use crate::engine::Conn;
+use super::{Conn, Output};
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
@@ -68,8 +68,7 @@ pub struct Copier {
     /// What must be written before anything more is read.
     queue: VecDeque<Bytes>,
     framing: Framing,
-    /// Whether chunk framing is taken off on the way (for HTTP/1.0 clients).
-    dechunk: bool,
+    output: Output,
     bytes: u64,
     limit: u64,
     reads: u64,
@@ -86,7 +85,7 @@ pub struct Copier {
 
 impl Copier {
     /// Relays the rest of a body that stands at `framing`.
-    pub fn new(framing: Framing, dechunk: bool) -> Self {
+    pub fn new(framing: Framing, output: Output) -> Self {
         let progress = Instant::now();
         let (bytes, limit) = (0, u64::MAX);
         let (reads, ahead) = (0, 0);
@@ -95,7 +94,7 @@ impl Copier {
         Self {
             queue,
             framing,
-            dechunk,
+            output,
             bytes,
             limit,
             reads,
@@ -160,9 +159,14 @@ impl Copier {
         self.framing.is_done()
     }
 
-    /// Whether chunk framing is taken off on the way.
-    pub fn dechunks(&self) -> bool {
-        self.dechunk
+    /// How the body is written.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Lets something else be written than what comes from the source.
+    pub fn output_mut(&mut self) -> &mut Output {
+        &mut self.output
     }
 
     /// Body bytes that came from the source, framing included.
@@ -221,6 +225,10 @@ impl Copier {
             if !from.input.is_empty() && !self.framing.is_done() {
                 self.take_input(from)?;
             }
+            if self.framing.is_done() {
+                let end = self.output.end();
+                self.push(Bytes::from_static(end));
+            }
             let holds = hand_over == HandoverPoint::HeldBack;
             if holds && !self.queue.is_empty() {
                 to.hold_back(true);
@@ -277,25 +285,39 @@ impl Copier {
 
     /// Takes over what was read before, as far as it belongs to the body.
     fn take_input(&mut self, from: &mut Conn) -> Result<(), CopyError> {
-        if self.dechunk {
-            let mut payload = Vec::with_capacity(from.input.len());
-            let used = advance_payload(&mut self.framing, &from.input, |part| {
-                payload.extend_from_slice(part);
-            })?;
-            let bytes = from.input.split_to(used);
-            self.copy(&bytes);
-            self.count(used)?;
-            self.push(payload.into());
-        } else {
-            let used = self.framing.advance(&from.input)?;
-            self.count(used)?;
+        let (used, len) = self.advance(&mut from.input)?;
+        self.count(used)?;
+        if self.output.is_verbatim() {
             self.ahead += used as u64;
-            let bytes = from.input.split_to(used).freeze();
-            self.copy(&bytes);
-            from.release_input();
-            self.push(bytes);
+        }
+        let mut bytes = from.input.split_to(used);
+        bytes.truncate(len);
+        let body = bytes.freeze();
+        from.release_input();
+        self.copy(&body);
+        let done = self.framing.is_done();
+        match &mut self.output {
+            Output::Held(held) => held.add(&body),
+            Output::Events(events) if !body.is_empty() => {
+                let frame = events.frame(&body, done);
+                let [head, _, tail] = frame.slices(&body);
+                let (head, tail) = (Bytes::copy_from_slice(&head), Bytes::copy_from_slice(&tail));
+                [head, body, tail].into_iter().for_each(|bytes| self.push(bytes));
+            }
+            Output::Events(_) => {}
+            Output::Verbatim | Output::Payload => self.push(body),
         }
         Ok(())
+    }
+
+    /// Follows the body through `bytes`. Says how many belong to it, and how many are to be written: those
+    /// stand at the start of `bytes` then.
+    fn advance(&mut self, bytes: &mut [u8]) -> Result<(usize, usize), FramingError> {
+        if self.output.is_verbatim() {
+            let used = self.framing.advance(bytes)?;
+            return Ok((used, used));
+        }
+        compact(&mut self.framing, bytes)
     }
 
     /// Reads once and writes what came.
@@ -316,29 +338,75 @@ impl Copier {
                 self.framing = Framing::none();
                 return Poll::Ready(Ok(()));
             }
-            let arrived = &scratch[..n];
+            let arrived = &mut scratch[..n];
             self.reads += 1;
-            if self.dechunk {
-                from.input.extend_from_slice(arrived);
-                return Poll::Ready(self.take_input(from));
-            }
-            let used = self.framing.advance(arrived)?;
+            let (used, len) = self.advance(arrived)?;
             self.count(used)?;
-            let (body, surplus) = arrived.split_at(used);
-            from.input.extend_from_slice(surplus);
+            from.input.extend_from_slice(&arrived[used..]);
+            let body = &arrived[..len];
             self.copy(body);
+            if body.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
             if holds {
                 to.hold_back(true);
             }
-            let written = match to.poll_write(cx, body) {
-                Poll::Ready(Ok(written)) => written,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(CopyError::TargetGone(error))),
-                Poll::Pending => 0,
-            };
-            self.push(Bytes::copy_from_slice(&body[written..]));
-            Poll::Ready(Ok(()))
+            Poll::Ready(self.write(cx, body, to).map_err(CopyError::TargetGone))
         })
     }
+
+    /// Writes `body`, as the output has it; what the target does not take is queued.
+    fn write(&mut self, cx: &mut Context<'_>, body: &[u8], to: &mut Stream) -> io::Result<()> {
+        let taken = |written| match written {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(0),
+        };
+        let last = self.framing.is_done();
+        match &mut self.output {
+            Output::Held(held) => held.add(body),
+            Output::Verbatim | Output::Payload => {
+                let written = taken(to.poll_write(cx, body))?;
+                self.push(Bytes::copy_from_slice(&body[written..]));
+            }
+            Output::Events(events) => {
+                let frame = events.frame(body, last);
+                let mut slices = &mut frame.slices(body)[..];
+                let written = taken(to.poll_write_vectored(cx, slices))?;
+                IoSlice::advance_slices(&mut slices, written);
+                let rest: usize = slices.iter().map(|slice| slice.len()).sum();
+                if rest > 0 {
+                    let mut left = BytesMut::with_capacity(rest);
+                    slices.iter().for_each(|slice| left.extend_from_slice(slice));
+                    self.push(left.freeze());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Follows a body through `bytes`, and moves its payload to their start. Says how many of them belong to the
+/// body, and how many are payload. What is behind the body stays where it is.
+///
+/// # Errors
+/// When the bytes are no chunked body.
+pub fn compact(framing: &mut Framing, bytes: &mut [u8]) -> Result<(usize, usize), FramingError> {
+    let (mut at, mut len) = (0, 0);
+    while at < bytes.len() && !framing.is_done() {
+        if framing.in_payload() {
+            let n = framing.skip((bytes.len() - at) as u64) as usize;
+            bytes.copy_within(at..at + n, len);
+            at += n;
+            len += n;
+        } else {
+            framing.step(bytes[at]);
+            if let Some(error) = framing.error() {
+                return Err(error);
+            }
+            at += 1;
+        }
+    }
+    Ok((at, len))
 }
 
 /// [`Framing::advance`], with every run of payload bytes given to `payload`.
@@ -396,7 +464,7 @@ mod tests {
         let mut from = Conn::new(Stream::new(from).unwrap());
         let mut to = Stream::new(to).unwrap();
         sender.write_all(b"bodyNEXT").unwrap();
-        let mut copier = Copier::new(Framing::length(4), false);
+        let mut copier = Copier::new(Framing::length(4), Output::Verbatim);
         copier.push(Bytes::from_static(b"head "));
         let step =
             poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandoverPoint::Never)).await.unwrap();
@@ -425,7 +493,7 @@ mod tests {
             let mut to = Stream::new(to).unwrap();
             sender.write_all(b"4\r\nbod").unwrap();
             drop(sender);
-            let mut copier = Copier::new(framing, false);
+            let mut copier = Copier::new(framing, Output::Verbatim);
             let end = poll_fn(|cx| copier.poll(cx, &mut from, &mut to, HandoverPoint::Never)).await;
             match end {
                 Ok(step) => assert!(clean && step == Step::Complete),

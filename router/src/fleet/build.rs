@@ -116,6 +116,7 @@ impl Fleet {
                     concurrency_threshold: wanted.concurrency_threshold,
                 },
                 max_in_flight: wanted.max_in_flight,
+                invocations_path: wanted.invocations_path.clone(),
                 instances: instances.collect::<Result<_, BuildError>>()?,
                 answers: known.map(|variant| Arc::clone(&variant.answers)).unwrap_or_default(),
                 prefixes: known.map(|variant| Arc::clone(&variant.prefixes)).unwrap_or_default(),
@@ -127,11 +128,15 @@ impl Fleet {
             }))
         };
         let endpoints = config.endpoints.iter().map(|wanted| {
-            let variants = wanted.variants.iter().map(|v| variant(&wanted.name, v));
+            let mut of_kind = |shadow| {
+                let kind = wanted.variants.iter().filter(|variant| variant.shadow == shadow);
+                kind.map(|v| variant(&wanted.name, v)).collect::<Result<_, BuildError>>()
+            };
             Ok(Endpoint {
                 name: wanted.name.clone(),
                 metrics: metrics.endpoint(&wanted.name),
-                variants: variants.collect::<Result<_, BuildError>>()?,
+                variants: of_kind(false)?,
+                shadows: of_kind(true)?,
                 many_models: AtomicBool::new(false),
             })
         });
@@ -267,19 +272,32 @@ impl Fleet {
         &self.endpoints
     }
 
-    /// All instances with their endpoint and variant, in the order of the configuration.
+    /// All instances that answer clients, with their endpoint and variant, in the order of the
+    /// configuration.
+    pub fn answering(&self) -> impl Iterator<Item = (&Endpoint, &Arc<Variant>, &Arc<Instance>)> {
+        self.endpoints.iter().flat_map(|endpoint| members(endpoint, &endpoint.variants))
+    }
+
+    /// All instances with their endpoint and variant: of each endpoint those that answer, and then its
+    /// shadows.
     pub fn instances(&self) -> impl Iterator<Item = (&Endpoint, &Arc<Variant>, &Arc<Instance>)> {
-        self.endpoints.iter().flat_map(|endpoint| {
-            endpoint.variants.iter().flat_map(move |variant| {
-                variant.instances.iter().map(move |instance| (endpoint, variant, instance))
-            })
-        })
+        self.endpoints.iter().flat_map(|endpoint| members(endpoint, endpoint.all_variants()))
     }
 
     /// Removed instances whose last requests have not ended.
     pub fn leaving(&self) -> impl Iterator<Item = Arc<Instance>> {
         self.leaving.values().filter_map(Weak::upgrade)
     }
+}
+
+/// The instances of these variants of an endpoint.
+fn members<'a>(
+    endpoint: &'a Endpoint,
+    variants: impl IntoIterator<Item = &'a Arc<Variant>>,
+) -> impl Iterator<Item = (&'a Endpoint, &'a Arc<Variant>, &'a Arc<Instance>)> {
+    variants.into_iter().flat_map(move |variant| {
+        variant.instances.iter().map(move |instance| (endpoint, variant, instance))
+    })
 }
 
 #[cfg(test)]

@@ -26,4 +26,4 @@ pub use listing_rounds::ListingRounds;
 pub use listings::{Listing, Listings};
 pub use models::{Rule, Serves};
 pub use resolve::resolve_new;
-pub use variant::{Endpoint, Routing, UnknownVariant, Variant};
+pub use variant::{Endpoint, NoVariant, Routing, Variant};

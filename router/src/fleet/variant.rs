@@ -33,6 +33,8 @@ pub struct Variant {
     pub routing: Routing,
     /// Requests in flight that no instance may exceed.
     pub max_in_flight: Option<NonZeroU32>,
+    /// Where instances take what InvokeEndpoint sends.
+    pub invocations_path: String,
     /// Its instances, in the order of the configuration.
     pub instances: Vec<Arc<Instance>>,
     /// How long its answers have been lately, by API.
@@ -100,33 +102,55 @@ pub struct Endpoint {
     pub name: String,
     /// What is counted about it.
     pub metrics: Arc<EndpointMetrics>,
-    /// Its variants, at least one.
+    /// Its variants that answer, at least one.
     pub variants: Vec<Arc<Variant>>,
+    /// Its variants that get copies.
+    pub shadows: Vec<Arc<Variant>>,
     /// Whether its instances list different models, or not all of them any.
     pub(super) many_models: AtomicBool,
 }
 
-/// A client asked for a variant that the endpoint does not have.
+/// Why no variant serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the endpoint has no variant of that name")]
-pub struct UnknownVariant;
+pub enum NoVariant {
+    /// The client asked for one that the endpoint does not have.
+    #[error("the endpoint has no variant of that name")]
+    Unknown,
+    /// The client asked for none, and none has a share of the requests.
+    #[error(
+        "the endpoint has no variant with a weight above zero, so it serves those alone that name one"
+    )]
+    NoShare,
+}
 
 impl Endpoint {
-    /// All its instances, with their variants.
+    /// All its instances that answer, with their variants.
     pub fn instances(&self) -> impl Iterator<Item = (&Variant, &Arc<Instance>)> {
         self.variants.iter().flat_map(|variant| {
             variant.instances.iter().map(move |instance| (&**variant, instance))
         })
     }
 
-    /// The variants of this name: one, or two of which one is about to replace the other.
+    /// All its variants: those that answer, then its shadows.
+    pub fn all_variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
+        self.variants.iter().chain(&self.shadows)
+    }
+
+    /// How many of its requests `shadow` gets a copy of: a share, 0 to 1.
+    pub fn copied_to(&self, shadow: &Variant) -> f64 {
+        let total: f64 = self.variants.iter().map(|variant| variant.weight).sum();
+        if shadow.weight >= total { 1.0 } else { shadow.weight / total }
+    }
+
+    /// The variants of this name that answer: one, or two of which one is about to replace the other.
     fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Variant>> {
         self.variants.iter().filter(move |variant| variant.name == name)
     }
 
     /// The variant of this name, and the one that is about to replace it, if that is asked for.
     pub(super) fn variant(&self, name: &str, incoming: bool) -> Option<&Arc<Variant>> {
-        self.named(name).find(|variant| variant.trial.is_some() == incoming)
+        let mut named = self.all_variants().filter(|variant| variant.name == name);
+        named.find(|variant| variant.trial.is_some() == incoming)
     }
 
     /// Whether the model that a request asks for may make a difference to where in this endpoint it
@@ -149,7 +173,7 @@ impl Endpoint {
         name: Option<&[u8]>,
         chosen: Option<&Variant>,
         rng: &mut fastrand::Rng,
-    ) -> Result<Option<(&Arc<Variant>, Rule)>, UnknownVariant> {
+    ) -> Result<Option<(&Arc<Variant>, Rule)>, NoVariant> {
         let named = name.map(|_| self.pick_variant(name, rng)).transpose()?;
         let variants = named.map_or(&*self.variants, std::slice::from_ref);
         let instances = variants.iter().flat_map(|variant| &variant.instances);
@@ -161,11 +185,12 @@ impl Endpoint {
             Some(rule) => rule,
         };
         let serves = Serves { model, rule };
-        let able = || variants.iter().filter(|variant| variant.available_for(serves));
+        let candidates = || variants.iter().filter(|v| named.is_some() || v.weight > 0.0);
+        let able = || candidates().filter(|variant| variant.available_for(serves));
         let picked = able()
             .find(|variant| chosen.is_some_and(|chosen| std::ptr::eq(&***variant, chosen)))
             .or_else(|| pick(able(), rng))
-            .or_else(|| pick(variants.iter().filter(|variant| variant.admits(serves)), rng));
+            .or_else(|| pick(candidates().filter(|variant| variant.admits(serves)), rng));
         Ok(picked.map(|variant| (variant, rule)))
     }
 
@@ -174,25 +199,27 @@ impl Endpoint {
     /// name, the name stands for both.
     ///
     /// A variant none of whose instances can serve is passed over while another one's can: its
-    /// share is not worth an error. A named one is never replaced.
+    /// share is not worth an error. A named one is never replaced. One of weight 0 replaces nobody.
     ///
     /// # Errors
-    /// When the client named one that does not exist.
+    /// When the client named one that does not exist, or none has a weight above zero.
     pub fn pick_variant(
         &self,
         name: Option<&[u8]>,
         rng: &mut fastrand::Rng,
-    ) -> Result<&Arc<Variant>, UnknownVariant> {
+    ) -> Result<&Arc<Variant>, NoVariant> {
         if let Some(name) = name {
-            let name = std::str::from_utf8(name).map_err(|_| UnknownVariant)?;
-            return pick(self.named(name), rng).ok_or(UnknownVariant);
+            let name = std::str::from_utf8(name).map_err(|_| NoVariant::Unknown)?;
+            return pick(self.named(name), rng).ok_or(NoVariant::Unknown);
         }
-        if let [only] = &*self.variants {
+        let mut sharing = self.variants.iter().filter(|variant| variant.weight > 0.0);
+        if let (Some(only), None) = (sharing.next(), sharing.next()) {
             return Ok(only);
         }
-        pick(self.variants.iter().filter(|variant| variant.available()), rng)
-            .or_else(|| pick(self.variants.iter(), rng))
-            .ok_or(UnknownVariant)
+        let sharing = || self.variants.iter().filter(|variant| variant.weight > 0.0);
+        pick(sharing().filter(|variant| variant.available()), rng)
+            .or_else(|| pick(sharing(), rng))
+            .ok_or(NoVariant::NoShare)
     }
 }
 
@@ -255,6 +282,54 @@ mod tests {
         assert!((850..1150).contains(&c), "{c}");
     }
 
+    proptest::proptest! {
+        /// Uniform in the long run, whatever the weights: no share strays from its own by more than chance
+        /// may make it, six deviations in ten thousand draws.
+        #[test]
+        fn shares_follow_any_weights(weights in proptest::array::uniform3(0u8..20), seed: u64) {
+            let weights = weights.map(f64::from);
+            let fleet = endpoint(weights);
+            let endpoint = &fleet.endpoints()[0];
+            let total: f64 = weights.iter().sum();
+            let mut rng = fastrand::Rng::with_seed(seed);
+            if total == 0.0 {
+                let none = endpoint.pick_variant(None, &mut rng).map(|v| v.name.clone());
+                proptest::prop_assert_eq!(none, Err(NoVariant::NoShare));
+                return Ok(());
+            }
+            let mut counts = [0.0; 3];
+            for _ in 0..10_000 {
+                let variant = endpoint.pick_variant(None, &mut rng).expect("one has a share");
+                counts[usize::from(variant.name.as_bytes()[0] - b'a')] += 1.0;
+            }
+            for (weight, count) in weights.into_iter().zip(counts) {
+                let share = weight / total;
+                let deviation = (10_000.0 * share * (1.0 - share)).sqrt();
+                proptest::prop_assert!((count - 10_000.0 * share).abs() <= 6.0 * deviation);
+            }
+        }
+    }
+
+    #[test]
+    fn a_variant_of_weight_zero_serves_who_names_it_and_nobody_else() {
+        let fleet = endpoint([0.0, 1.0, 0.0]);
+        let endpoint = &fleet.endpoints()[0];
+        assert_eq!(shares(endpoint), [0, 10_000, 0]);
+        let mut rng = fastrand::Rng::with_seed(5);
+        let named = endpoint.pick_variant(Some(b"c"), &mut rng);
+        assert_eq!(named.map(|variant| &*variant.name), Ok("c"));
+        // Nor does it take the place of one that cannot serve.
+        down(&endpoint.variants[1].instances[0]);
+        assert_eq!(shares(endpoint), [0, 10_000, 0]);
+        let mut of_model = |name| {
+            let picked =
+                endpoint.pick_variant_for(b"m", name, None, &mut rng).expect("known names");
+            picked.map(|(variant, _)| variant.name.clone())
+        };
+        assert_eq!(of_model(None).as_deref(), Some("b"));
+        assert_eq!(of_model(Some(b"a")).as_deref(), Some("a"));
+    }
+
     #[test]
     fn a_named_variant_is_that_one_or_an_error() {
         let fleet = endpoint([1e6, 1.0, 1e-6]);
@@ -263,7 +338,7 @@ mod tests {
         let mut pick = |name: &[u8]| endpoint.pick_variant(Some(name), &mut rng);
         assert_eq!(pick(b"c").expect("there is one").name, "c");
         for name in [&b"d"[..], b"C", b"", b"c ", b"\xff"] {
-            assert_eq!(pick(name).expect_err("there is none"), UnknownVariant);
+            assert_eq!(pick(name).expect_err("there is none"), NoVariant::Unknown);
         }
         down(&endpoint.variants[2].instances[0]);
         assert_eq!(pick(b"c").expect("dead, but asked for").name, "c");

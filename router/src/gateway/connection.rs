@@ -61,13 +61,14 @@ async fn reject(
     peer: IpAddr,
     failure: &Failure,
 ) -> Next {
+    let fleet = worker.fleet();
+    let (form, head_only) = refused_form(fleet.config(), &client.input);
+    let failure = &failure.clone().in_form(form);
     worker.metrics.all.error(failure.status, failure.reason);
-    if worker.fleet().config().access_log {
+    if fleet.config().access_log {
         log::access(&log::Access::refused(peer, failure.status, failure.reason));
     }
     let mut out = Vec::with_capacity(512);
-    let fleet = worker.fleet();
-    let (form, head_only) = refused_form(fleet.config(), &client.input);
     let cors = Cors::for_origin(&fleet.config().cors.origins, refused_origin(&client.input));
     let reply = Reply { head_only, cors, ..Reply::default() };
     http::reply::failure(&mut out, form, failure, &reply);
@@ -128,7 +129,7 @@ mod tests {
         let config = Config::default();
         for (input, form) in [
             (&b"POST /v1/messages?a HTTP/1.1\r\nContent-Length: x\r\n"[..], ErrorForm::Anthropic),
-            (b"POST /endpoints/e/invocations HTTP/1.1\r\n", ErrorForm::SageMaker),
+            (b"POST /endpoints/e/invocations HTTP/1.1\r\n", ErrorForm::SageMakerRuntime),
             (b"POST /v1/chat/completions", ErrorForm::OpenAi),
             (b"\x16\x03\x01 \xff", ErrorForm::OpenAi),
             (b"", ErrorForm::OpenAi),

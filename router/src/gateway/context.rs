@@ -36,6 +36,8 @@ pub(super) struct WorkerContext {
     pub(super) open_clients: OpenClients,
     /// Searches for stored responses that may go on at once.
     pub(super) searches: Semaphore,
+    /// Copies for shadow variants that may be under way at once.
+    pub(super) copies: Arc<Semaphore>,
     /// Questions to the instances for their models, on behalf of clients, that may go on at once.
     pub(super) listings: Semaphore,
 }

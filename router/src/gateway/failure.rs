@@ -3,6 +3,7 @@
 use std::{borrow::Cow, io, time::SystemTime};
 
 use crate::{
+    api::Call,
     config::Config,
     engine::CopyError,
     fleet::{Blame, FailureKind, Instance, Verdict, health::retry_after},
@@ -79,6 +80,7 @@ pub(super) fn before_response(
     broken: Broken,
     blame: Blame,
     config: &Config,
+    call: Option<Call>,
 ) -> (Outcome, Stop) {
     let reply = |status, reason, message: String| {
         Stop::Reply(Failure { status, reason, message: message.into(), retry_after: None })
@@ -93,7 +95,7 @@ pub(super) fn before_response(
                 format!("The request's body cannot be passed on: {error}."),
             ),
         ),
-        Broken::TooLarge => (Outcome::BadRequest, Stop::Reply(too_large(config))),
+        Broken::TooLarge => (Outcome::BadRequest, Stop::Reply(too_large(config, call))),
         Broken::ClientStalled => (Outcome::TimeoutIdle, Stop::Reply(stalled())),
         Broken::Upstream(error) => {
             instance.note_failure(FailureKind::Reset, blame);
@@ -264,13 +266,17 @@ pub(super) fn origin_refused() -> Failure {
 }
 
 /// The answer to a body of unknown length that turned out too large.
-pub(super) fn too_large(config: &Config) -> Failure {
+pub(super) fn too_large(config: &Config, call: Option<Call>) -> Failure {
+    let limit = config.body_limit(call);
+    let setting = match limit == config.limits.body_bytes {
+        true => "limits.body_bytes",
+        false => "limits.invoke_body_bytes",
+    };
     Failure {
         status: 413,
         reason: "body_too_large",
         message: format!(
-            "The request's body exceeds this gateway's limit of {} bytes (`limits.body_bytes`).",
-            config.limits.body_bytes
+            "The request's body exceeds this gateway's limit of {limit} bytes (`{setting}`)."
         )
         .into(),
         retry_after: None,

@@ -45,7 +45,7 @@ use crate::{
     engine::{Loaded, startup},
     fleet::{Counters, Fleet},
     metrics::Metrics,
-    routing::StoredResponses,
+    routing::{Sessions, StoredResponses},
     shared::{Phase, Shared},
 };
 
@@ -105,6 +105,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         loaded,
         metrics,
         stored: StoredResponses::default(),
+        sessions: Sessions::default(),
         phase,
     });
     let (ended_sender, ended) = mpsc::unbounded_channel();

@@ -34,6 +34,8 @@ pub(super) struct Record<'f> {
     reason: Option<Reason>,
     error: Option<&'static str>,
     pub(super) status: u16,
+    /// What the instance answered; 0 if it did not. The client may be told otherwise.
+    answered: u16,
     pub(super) outcome: Option<Outcome>,
     head: Option<Duration>,
     first_byte: Option<Duration>,
@@ -79,6 +81,7 @@ impl<'f> Record<'f> {
             reason: None,
             error: None,
             status: 0,
+            answered: 0,
             outcome: None,
             head: None,
             first_byte: None,
@@ -118,7 +121,7 @@ impl<'f> Record<'f> {
 
     /// The instance's response has begun.
     pub(super) fn responded(&mut self, response: &ResponseHead) {
-        self.status = response.status;
+        (self.status, self.answered) = (response.status, response.status);
         self.head = Some(self.started.elapsed());
     }
 
@@ -151,7 +154,7 @@ impl<'f> Record<'f> {
         if let (Some(trial), Some(outcome)) =
             (self.variant.and_then(|variant| variant.trial.as_ref()), self.outcome)
         {
-            trial.note(outcome.is_failure() || self.status >= 500);
+            trial.note(outcome.is_failure() || self.status.max(self.answered) >= 500);
         }
         let Some(asked) = &self.asked else { return };
         let ids = &self.identity.ids;

@@ -28,6 +28,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Searches for stored responses that go on at once, each with a request to every instance.
 const MAX_SEARCHES: usize = 8;
+/// Copies for shadow variants at once: each holds its body.
+const MAX_COPIES: usize = 64;
 /// Questions for models at once: each asks all instances, and holds what they answer.
 const MAX_LISTINGS: usize = 4;
 
@@ -74,6 +76,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         open_clients: OpenClients::default(),
         searches: Semaphore::new(MAX_SEARCHES),
         listings: Semaphore::new(MAX_LISTINGS),
+        copies: Arc::new(Semaphore::new(MAX_COPIES)),
     });
     let sweeper = tokio::task::spawn_local(sweep(worker.clone()));
     let accepting: Vec<_> = listeners

@@ -18,7 +18,7 @@ pub use head::{
     parse_request_from, parse_response, parse_upgrade_response,
 };
 pub use ids::Ids;
-pub use reply::{ErrorForm, Failure, Reply};
+pub use reply::{ErrorForm, Failure, ModelError, Reply};
 pub use router_ebpf::framing::Framing;
 
 #[cfg(test)]

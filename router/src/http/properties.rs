@@ -44,6 +44,7 @@ pub fn request(buf: &[u8]) {
     let ids = ids();
     for (target, trusted) in [(None, false), (None, true), (Some(&b"/other?x"[..]), false)] {
         let up = Upstream {
+            instead: &[],
             authority: "10.0.0.1:8000",
             target,
             origin: Origin { peer, trusted },
@@ -100,12 +101,13 @@ pub fn response(buf: &[u8]) {
         {
             let chunked = head.framing == Framing::chunked();
             let dechunk = chunked && version == Version::Http10;
+            let body = if dechunk { rewrite::Body::Payload } else { rewrite::Body::Verbatim };
             let cors = match keep_alive {
                 true => Cors::On { allowed: Some("https://app.example"), varies: true },
                 false => Cors::Off,
             };
             let extra = [("x-atalho-instance", &b"10.0.0.1:8000"[..])];
-            let down = Downstream { version, keep_alive, dechunk, extra: &extra, cors };
+            let down = Downstream { version, keep_alive, body, extra: &extra, cors };
             let mut out = Vec::new();
             rewrite::response(&mut out, buf, &head, &down);
             let again = parse_response(&out, method, &ROOMY).expect("accepted").expect("complete");

@@ -20,6 +20,8 @@ pub enum ErrorForm {
     Anthropic,
     /// REST-JSON: `x-amzn-ErrorType` and `{"Message"}`
     SageMaker,
+    /// The same, with the errors and statuses of SageMaker's runtime API alone, which its clients know.
+    SageMakerRuntime,
 }
 
 /// An error that the gateway itself answers with.
@@ -34,6 +36,64 @@ pub struct Failure {
     /// `Retry-After`, seconds.
     pub retry_after: Option<u32>,
 }
+
+impl Failure {
+    /// With the status that clients of this form expect.
+    #[must_use]
+    pub fn in_form(mut self, form: ErrorForm) -> Self {
+        if form == ErrorForm::SageMakerRuntime {
+            self.status = match self.status {
+                404 | 501 => 400,
+                // The model's fault, as far as the service's clients are told: it did not answer.
+                502 | 504 => 424,
+                status => status,
+            };
+        }
+        self
+    }
+}
+
+/// An instance's error response, as SageMaker's runtime API passes it on.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelError<'a> {
+    /// Its status; 0 if there was no response.
+    pub status: u16,
+    /// The start of its body, or why there is none.
+    pub message: &'a str,
+}
+
+/// Longest text of an error of SageMaker's, in characters.
+pub const MODEL_MESSAGE: usize = 2048;
+
+impl ModelError<'_> {
+    /// The error's members.
+    ///
+    /// The sentence is the service's own, since programs take it apart. `LogStreamArn` stays empty: there
+    /// is no log stream here.
+    fn members(&self) -> serde_json::Value {
+        let Self { status, message } = self;
+        let whose = if (400..500).contains(status) { "client" } else { "server" };
+        let shown: String = message.chars().take(MODEL_MESSAGE).collect();
+        let text =
+            format!("Received {whose} error ({status}) from primary with message \"{shown}\".");
+        serde_json::json!({
+            "Message": text.chars().take(MODEL_MESSAGE).collect::<String>(),
+            "OriginalStatusCode": status,
+            "OriginalMessage": shown,
+            "LogStreamArn": "",
+        })
+    }
+}
+
+/// Writes an instance's error response in the form of SageMaker's runtime API.
+pub fn model_error(out: &mut Vec<u8>, error: &ModelError<'_>, reply: &Reply<'_>) {
+    start(out, MODEL_ERROR, reply);
+    out.extend_from_slice(b"x-amzn-ErrorType: ModelError\r\n");
+    finish(out, error.members().to_string().as_bytes(), reply);
+}
+
+/// The status of a [`ModelError`].
+pub const MODEL_ERROR: u16 = 424;
 
 impl From<Reject> for Failure {
     fn from(reject: Reject) -> Self {
@@ -70,12 +130,22 @@ pub fn failure(out: &mut Vec<u8>, form: ErrorForm, failure: &Failure, reply: &Re
             "type": "error",
             "error": { "type": anthropic_type(failure.status), "message": failure.message },
         }),
-        ErrorForm::SageMaker => serde_json::json!({ "Message": failure.message }),
+        ErrorForm::SageMakerRuntime if failure.status == MODEL_ERROR => {
+            ModelError { status: 0, message: &failure.message }.members()
+        }
+        ErrorForm::SageMaker | ErrorForm::SageMakerRuntime => {
+            serde_json::json!({ "Message": failure.message })
+        }
     };
     start(out, failure.status, reply);
     let _ = write!(out, "x-atalho-error: {}\r\n", failure.reason);
-    if form == ErrorForm::SageMaker {
-        let _ = write!(out, "x-amzn-ErrorType: {}\r\n", sagemaker_type(failure.status));
+    let aws_type = match form {
+        ErrorForm::SageMaker => Some(sagemaker_type(failure.status)),
+        ErrorForm::SageMakerRuntime => Some(runtime_type(failure.status)),
+        ErrorForm::OpenAi | ErrorForm::Anthropic => None,
+    };
+    if let Some(name) = aws_type {
+        let _ = write!(out, "x-amzn-ErrorType: {name}\r\n");
     }
     if let Some(seconds) = failure.retry_after {
         let _ = write!(out, "Retry-After: {seconds}\r\n");
@@ -139,7 +209,18 @@ fn anthropic_type(status: u16) -> &'static str {
     }
 }
 
-/// Error shapes of SageMaker's runtime API.
+/// Errors that InvokeEndpoint has in the service's model, by their statuses.
+fn runtime_type(status: u16) -> &'static str {
+    match status {
+        MODEL_ERROR => "ModelError",
+        429 => "ModelNotReadyException",
+        503 => "ServiceUnavailable",
+        500.. => "InternalFailure",
+        _ => "ValidationError",
+    }
+}
+
+/// Error shapes of SageMaker's APIs.
 fn sagemaker_type(status: u16) -> &'static str {
     match status {
         429 => "ThrottlingException",
@@ -165,6 +246,7 @@ fn phrase(status: u16) -> &'static str {
         411 => "Length Required",
         413 => "Content Too Large",
         417 => "Expectation Failed",
+        424 => "Failed Dependency",
         426 => "Upgrade Required",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",

@@ -1,7 +1,8 @@
 use super::*;
 use crate::http::{Framing, Limits, Method, parse_response};
 
-const FORMS: [ErrorForm; 3] = [ErrorForm::OpenAi, ErrorForm::Anthropic, ErrorForm::SageMaker];
+const FORMS: [ErrorForm; 4] =
+    [ErrorForm::OpenAi, ErrorForm::Anthropic, ErrorForm::SageMaker, ErrorForm::SageMakerRuntime];
 
 const OPEN: Reply<'static> = Reply {
     head_only: false,
@@ -50,14 +51,58 @@ fn every_form_is_what_its_clients_parse() {
                 assert_eq!(body["error"]["type"], "rate_limit_error");
                 assert_eq!(body["error"]["message"], **message);
             }
-            ErrorForm::SageMaker => {
+            ErrorForm::SageMaker | ErrorForm::SageMakerRuntime => {
                 assert_eq!(body["Message"], **message);
-                assert_eq!(
-                    head.header(&out, "X-Amzn-ErrorType"),
-                    Some(&b"ThrottlingException"[..])
-                );
+                let expected: &[u8] = match form {
+                    ErrorForm::SageMaker => b"ThrottlingException",
+                    _ => b"ModelNotReadyException",
+                };
+                assert_eq!(head.header(&out, "X-Amzn-ErrorType"), Some(expected));
             }
         }
+    }
+}
+
+#[test]
+fn clients_of_the_runtime_api_meet_its_errors_only() {
+    for (status, expected, name) in [
+        (400, 400, "ValidationError"),
+        (404, 400, "ValidationError"),
+        (413, 413, "ValidationError"),
+        (429, 429, "ModelNotReadyException"),
+        (500, 500, "InternalFailure"),
+        (501, 400, "ValidationError"),
+        (502, 424, "ModelError"),
+        (503, 503, "ServiceUnavailable"),
+        (504, 424, "ModelError"),
+    ] {
+        let form = ErrorForm::SageMakerRuntime;
+        let told = sample(status).in_form(form);
+        let mut out = Vec::new();
+        failure(&mut out, form, &told, &OPEN);
+        let (head, body) = parsed(&out);
+        assert_eq!((head.status, told.status), (expected, expected));
+        assert_eq!(head.header(&out, "x-amzn-errortype"), Some(name.as_bytes()));
+        assert_eq!(body.get("OriginalStatusCode").is_some(), name == "ModelError");
+        assert_eq!(sample(status).in_form(ErrorForm::SageMaker).status, status);
+    }
+}
+
+#[test]
+fn an_instances_error_is_the_models() {
+    let long = "\u{e9}".repeat(3000);
+    for (status, message, whose) in [(404, "no \"such\" thing", "client"), (500, &long, "server")] {
+        let mut out = Vec::new();
+        model_error(&mut out, &ModelError { status, message }, &OPEN);
+        let (head, body) = parsed(&out);
+        assert_eq!((head.status, head.keep_alive), (424, true));
+        assert_eq!(head.header(&out, "x-amzn-errortype"), Some(&b"ModelError"[..]));
+        assert_eq!(body["OriginalStatusCode"], status);
+        let original = body["OriginalMessage"].as_str().expect("text");
+        assert!(message.starts_with(original) && original.chars().count() <= MODEL_MESSAGE);
+        let text = body["Message"].as_str().expect("text");
+        assert!(text.starts_with(&format!("Received {whose} error ({status}) from primary with")));
+        assert!(text.chars().count() <= MODEL_MESSAGE);
     }
 }
 

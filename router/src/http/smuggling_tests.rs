@@ -29,8 +29,14 @@ fn sent_on(buf: &[u8]) -> String {
     let head = parse(buf).expect("accepted").expect("complete");
     let origin = Origin { peer: [192, 0, 2, 1].into(), trusted: false };
     let ids = properties::ids();
-    let up =
-        Upstream { authority: "instance:8000", target: None, origin, upgrade: false, ids: &ids };
+    let up = Upstream {
+        authority: "instance:8000",
+        target: None,
+        origin,
+        instead: &[],
+        upgrade: false,
+        ids: &ids,
+    };
     let mut out = Vec::new();
     rewrite::request(&mut out, buf, &head, &up);
     String::from_utf8_lossy(&out).to_ascii_lowercase()

@@ -10,12 +10,16 @@ use super::{families::Families, labelled::ByLabel};
 const SHORTFALLS: &[&str] =
     &["decision_bytes", "unknown_coding", "corrupt_coding", "expansion", "not_json"];
 
+/// What may become of a copy for a shadow variant.
+const COPIES: &[&str] = &["answered", "failed", "too_large", "too_many"];
+
 /// What is counted per endpoint. Kept for the life of the process: the configuration has few.
 #[derive(Debug)]
 pub struct EndpointMetrics {
     name: String,
     errors: IntCounterVec,
     shortfalls: ByLabel,
+    copies: ByLabel,
     decision: Histogram,
     added: Histogram,
 }
@@ -26,6 +30,7 @@ impl EndpointMetrics {
             name: name.to_owned(),
             errors: families.errors.clone(),
             shortfalls: ByLabel::new(&families.shortfalls, &[name], SHORTFALLS),
+            copies: ByLabel::new(&families.copies, &[name], COPIES),
             decision: families.decision.with_label_values(&[name]),
             added: families.added.with_label_values(&[name]),
         }
@@ -39,6 +44,11 @@ impl EndpointMetrics {
     /// Counts a decision that was made with less than the body might have told.
     pub fn shortfall(&self, why: &'static str) {
         self.shortfalls.inc(why);
+    }
+
+    /// Counts a copy for a shadow variant, or one that was not made.
+    pub fn copied(&self, outcome: &'static str) {
+        self.copies.inc(outcome);
     }
 
     /// Time spent on choosing an instance, without waiting for the client's bytes.

@@ -35,6 +35,7 @@ pub(super) struct Families {
     pub(super) responses: IntCounterVec,
     pub(super) errors: IntCounterVec,
     pub(super) shortfalls: IntCounterVec,
+    pub(super) copies: IntCounterVec,
     pub(super) in_flight: IntGaugeVec,
     pub(super) available: IntGaugeVec,
     pub(super) draining: IntGaugeVec,
@@ -116,6 +117,13 @@ impl Families {
                  as in the reply's x-atalho-error header). The endpoint is empty when the request \
                  was refused before its endpoint was known.",
                 &["endpoint_name", "status", "reason"],
+            ),
+            copies: of.counters(
+                "atalho_shadow_copies_total",
+                "Copies of requests for shadow variants: answered to the end (whatever was answered), \
+                 failed, or not made because the body was too_large or not at hand, or there were \
+                 too_many under way.",
+                &["endpoint_name", "outcome"],
             ),
             shortfalls: of.counters(
                 "atalho_decision_shortfalls_total",

@@ -37,7 +37,7 @@ use labelled::{Mirror, Mirrors};
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Names of the reasons for which an instance is chosen, as in the `reason` label.
-pub const REASONS: [&str; 10] = [
+pub const REASONS: [&str; 11] = [
     "home",
     "overflow",
     "saturated",
@@ -48,6 +48,7 @@ pub const REASONS: [&str; 10] = [
     "single",
     "undecodable",
     "stored",
+    "session",
 ];
 
 /// Something to run just before the metrics are rendered, to set gauges from live state.

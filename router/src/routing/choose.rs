@@ -35,11 +35,13 @@ pub enum Reason {
     Undecodable,
     /// It keeps the stored response that the request names.
     Stored,
+    /// It keeps the session that the request names.
+    Session,
 }
 
 impl Reason {
     /// All reasons, for tables of metrics.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Home,
         Self::Overflow,
         Self::Saturated,
@@ -50,6 +52,7 @@ impl Reason {
         Self::Single,
         Self::Undecodable,
         Self::Stored,
+        Self::Session,
     ];
 
     /// The name used in response headers, metrics and logs.
@@ -65,6 +68,7 @@ impl Reason {
             Self::Single => "single",
             Self::Undecodable => "undecodable",
             Self::Stored => "stored",
+            Self::Session => "session",
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod choose;
 mod rank;
+mod sessions;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -9,5 +10,6 @@ mod ticket;
 
 pub use choose::{Choice, NoInstance, Reason, choose, choose_of};
 pub use rank::{PrefixKey, rank};
+pub use sessions::Sessions;
 pub use stored::{StoredResponses, choose_keeper};
 pub use ticket::Ticket;

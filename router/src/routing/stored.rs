@@ -54,16 +54,18 @@ fn number(instance: InstanceId) -> u64 {
     instance & !TAG
 }
 
-/// Chooses the instance that keeps a stored response, and counts the request there.
+/// Chooses the instance that keeps what a request is about, for this reason, and counts the request there.
 ///
 /// # Errors
 /// It has as many requests as it may take.
-pub fn choose_keeper(variant: &Variant, keeper: &Arc<Instance>) -> Result<Choice, NoInstance> {
+pub fn choose_keeper(
+    variant: &Variant,
+    keeper: &Arc<Instance>,
+    reason: Reason,
+) -> Result<Choice, NoInstance> {
     let limit = variant.max_in_flight.map_or(u32::MAX, Into::into);
     match keeper.counter().increment_below(limit) {
-        Some(_) => {
-            Ok(Choice { ticket: Ticket::counted(keeper), reason: Reason::Stored, home: None })
-        }
+        Some(_) => Ok(Choice { ticket: Ticket::counted(keeper), reason, home: None }),
         None => Err(NoInstance::AtLimit),
     }
 }

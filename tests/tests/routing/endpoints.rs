@@ -114,7 +114,7 @@ fn endpoints_and_variants_are_chosen_by_name() {
     );
 
     let unknown = gateway.ask(request("POST", "/endpoints/third/invocations", "x"));
-    assert_eq!(unknown.status(), 404);
+    assert_eq!(unknown.status(), 400);
     assert!(unknown.get("x-atalho-error").is_some());
 
     let target = |name: &str| {

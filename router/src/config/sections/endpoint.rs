@@ -30,10 +30,20 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
     },
     Setting {
         path: "endpoint.variant.weight",
-        kind: Kind::Weight,
+        kind: Kind::WeightOrZero,
         default: Some("1"),
         live: true,
-        about: "Share of the endpoint's requests, relative to its other variants.",
+        about: "Share of the endpoint's requests, relative to its other variants. With 0 it gets those \
+                alone that ask for it by its name.",
+    },
+    Setting {
+        path: "endpoint.variant.shadow",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: true,
+        about: "Whether the variant answers nobody, but gets copies of what others answer. `weight` then is the \
+                share of requests that are copied, relative to the weights of all others together: as much as \
+                theirs, or more, is every request. See [sagemaker.md](sagemaker.md#shadow-variants).",
     },
     Setting {
         path: "endpoint.variant.strategy",
@@ -68,6 +78,14 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
         about: "Requests in flight that no instance of the variant ever exceeds, whatever the \
                 strategy. When all are there, a request is answered with 429. Absent: no limit. \
                 At least `concurrency_threshold` with `prefix-aware`.",
+    },
+    Setting {
+        path: "endpoint.variant.invocations_path",
+        kind: Kind::Path,
+        default: Some(r#""/invocations""#),
+        live: true,
+        about: "Where its instances take the body of SageMaker's InvokeEndpoint, such as \
+                `/v1/chat/completions` for servers that have no `/invocations`.",
     },
     Setting {
         path: "endpoint.variant.instance.url",
@@ -111,6 +129,8 @@ pub struct VariantConfig {
     pub name: String,
     /// Share of the endpoint's requests, relative to the other variants.
     pub weight: f64,
+    /// Whether it answers nobody, and gets copies of requests.
+    pub shadow: bool,
     /// How an instance is chosen.
     pub strategy: Strategy,
     /// Units of a request that decide where it goes.
@@ -119,6 +139,8 @@ pub struct VariantConfig {
     pub concurrency_threshold: u32,
     /// Requests in flight that an instance never exceeds; more are refused.
     pub max_in_flight: Option<NonZeroU32>,
+    /// Where instances take what InvokeEndpoint sends.
+    pub invocations_path: String,
     /// Its instances; may be empty.
     pub instances: Vec<InstanceConfig>,
     /// Whether it is about to replace the one of the same name beside it. The control API has such
@@ -140,17 +162,20 @@ pub struct InstanceConfig {
 impl VariantConfig {
     /// With every setting at its default, and no instance.
     pub fn named(name: &str) -> Self {
-        let default = |key: &str| -> usize {
-            let text = setting(&format!("endpoint.variant.{key}")).default.unwrap_or_default();
-            text.parse().expect("the table has a number")
+        let text = |key: &str| {
+            let setting = setting(&format!("endpoint.variant.{key}"));
+            setting.default.unwrap_or_default().trim_matches('"')
         };
+        let default = |key| -> usize { text(key).parse().expect("the table has a number") };
         Self {
             name: name.to_owned(),
             weight: 1.0,
+            shadow: false,
             strategy: Strategy::PrefixAware,
             prefix_length: default("prefix_length"),
             concurrency_threshold: default("concurrency_threshold") as u32,
             max_in_flight: None,
+            invocations_path: text("invocations_path").to_owned(),
             instances: Vec::new(),
             incoming: false,
         }
@@ -162,6 +187,9 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<EndpointConfig> {
     let variants: Vec<VariantConfig> = s.list("variant", variant);
     if !s.has("variant") {
         s.issue("variant", "there is none: add an [[endpoint.variant]]");
+    }
+    if !variants.is_empty() && variants.iter().all(|variant| variant.shadow) {
+        s.issue("variant", "there are shadows alone: one variant has to answer");
     }
     s.unique("variant", "name", |name| Some(name.to_owned()));
     Some(EndpointConfig { name: name?, variants })
@@ -183,15 +211,21 @@ fn variant(s: &Section<'_, '_>) -> Option<VariantConfig> {
             ),
         );
     }
+    let invocations_path = s.path("invocations_path");
+    if invocations_path.contains('?') {
+        s.issue("invocations_path", "has a query: that is up to each request, so leave it out");
+    }
     let instances: Vec<InstanceConfig> = s.list("instance", instance);
     s.unique("instance", "url", |url| InstanceUrl::parse(url).ok());
     Some(VariantConfig {
-        weight: weight(s),
+        weight: weight(s, true),
+        shadow: s.bool("shadow"),
         prefix_length: s.integer("prefix_length"),
         name: name?,
         strategy,
         concurrency_threshold,
         max_in_flight: max_in_flight.and_then(NonZeroU32::new),
+        invocations_path,
         instances,
         incoming: false,
     })
@@ -199,17 +233,19 @@ fn variant(s: &Section<'_, '_>) -> Option<VariantConfig> {
 
 fn instance(s: &Section<'_, '_>) -> Option<InstanceConfig> {
     let url = s.required("url", |text| InstanceUrl::parse(text).map_err(|e| e.to_string()));
-    let (weight, drain) = (weight(s), s.bool("drain"));
+    let (weight, drain) = (weight(s, false), s.bool("drain"));
     Some(InstanceConfig { url: url?, weight, drain })
 }
 
-fn weight(s: &Section<'_, '_>) -> f64 {
+fn weight(s: &Section<'_, '_>, may_be_zero: bool) -> f64 {
     s.value("weight", |value| {
         let weight = value.number()?;
         // Beyond these bounds a share is zero or all for every practical purpose, and a product of
         // two of them could leave the range of the type.
-        (1e-6..=1e6).contains(&weight).then_some(weight).ok_or_else(|| {
-            format!("{weight} is no weight: write a number from 0.000001 to 1000000")
+        let ok = (1e-6..=1e6).contains(&weight) || may_be_zero && weight == 0.0;
+        let zero = if may_be_zero { "0, or " } else { "" };
+        ok.then_some(weight).ok_or_else(|| {
+            format!("{weight} is no weight: write {zero}a number from 0.000001 to 1000000")
         })
     })
 }

@@ -9,7 +9,7 @@ use super::{
     timeouts,
 };
 use crate::{
-    api::{BasePath, Paths},
+    api::{BasePath, Call, Paths},
     config::{
         InstanceUrl,
         addresses::{admin_conflict, overlap},
@@ -158,6 +158,16 @@ impl Config {
     pub fn head_limits(&self) -> http::Limits {
         let Limits { head_bytes, headers, body_bytes, .. } = self.limits;
         http::Limits { head_bytes, headers, body_bytes }
+    }
+
+    /// Bytes that the body of a request may have, of a call of SageMaker's runtime API or of another.
+    pub fn body_limit(&self, call: Option<Call>) -> u64 {
+        match call {
+            Some(Call::Invoke | Call::Stream) => {
+                self.limits.invoke_body_bytes.min(self.limits.body_bytes)
+            }
+            None => self.limits.body_bytes,
+        }
     }
 
     /// Worker threads to start: the setting, or one per processor that this process may use.

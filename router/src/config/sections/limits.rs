@@ -30,6 +30,14 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 its length is announced.",
     },
     Setting {
+        path: "limits.invoke_body_bytes",
+        kind: Kind::Size { min: KIB, max: 1024 * GIB },
+        default: Some(r#""25MiB""#),
+        live: true,
+        about: "Longest request body of SageMaker's InvokeEndpoint and InvokeEndpointWithResponseStream, \
+                as that service has it. No more than `body_bytes` passes in any case.",
+    },
+    Setting {
         path: "limits.decision_bytes",
         kind: Kind::Size { min: 64 * KIB, max: GIB },
         default: Some(r#""100MiB""#),
@@ -60,6 +68,8 @@ pub struct Limits {
     pub headers: usize,
     /// Bytes of a request body.
     pub body_bytes: u64,
+    /// Bytes of the body of a call of SageMaker's runtime API.
+    pub invoke_body_bytes: u64,
     /// Body bytes that the gateway holds while it looks for what the choice needs.
     pub decision_bytes: usize,
     /// Memory for what an instance has sent and nobody has read, of each connection.
@@ -71,6 +81,7 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Limits {
         head_bytes: s.size("head_bytes"),
         headers: s.integer("headers"),
         body_bytes: s.size("body_bytes"),
+        invoke_body_bytes: s.size("invoke_body_bytes"),
         decision_bytes: s.size("decision_bytes"),
         receive_buffer_bytes: s.size("receive_buffer_bytes"),
     }

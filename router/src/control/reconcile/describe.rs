@@ -28,6 +28,8 @@ fn of(endpoint: &Endpoint) -> Option<EndpointConfig> {
         scale(&mut incoming, share);
         variants.extend(incoming);
     }
+    let shadow = |placed| VariantConfig { shadow: true, ..variant(placed) };
+    variants.extend(serving.shadows.iter().map(shadow));
     Some(EndpointConfig { name: endpoint.name.clone(), variants })
 }
 

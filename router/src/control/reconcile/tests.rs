@@ -154,6 +154,18 @@ fn an_endpoint_gets_the_first_healthy_hosts_and_is_in_service() {
 }
 
 #[test]
+fn shadow_variants_serve_as_shadows() {
+    let mut world = World::new();
+    let shadows = vec![variant("s", 1)];
+    world.create("e", Deployment { shadows, ..deployment("c", vec![variant("a", 2)]) });
+    world.round();
+    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let of = |n: usize| (&*endpoint.variants[n].name, endpoint.variants[n].shadow);
+    assert_eq!((endpoint.variants.len(), of(0), of(1)), (2, ("a", false), ("s", true)));
+    assert_eq!(endpoint.variants[1].instances.len(), 1);
+}
+
+#[test]
 fn hosts_are_of_the_type_and_for_the_model_and_given_once() {
     let mut world = World::new();
     world.pools = vec![

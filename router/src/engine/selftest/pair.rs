@@ -14,7 +14,7 @@ use super::{
     data::{chunked, compare, expect, payload},
 };
 use crate::engine::{
-    Conn, Copier, Handover, HandoverPoint, KernelEngine,
+    Conn, Copier, Handover, HandoverPoint, KernelEngine, Output,
     outcome::{HandoverEnd, TakeBack},
 };
 
@@ -65,7 +65,7 @@ impl Pair {
     /// A body that user space relays.
     pub(super) async fn copy(&mut self, framing: Framing, body: &[u8]) -> Result<(), String> {
         let Self { from, to, source, target } = self;
-        let mut copier = Copier::new(framing, false);
+        let mut copier = Copier::new(framing, Output::Verbatim);
         let copying = poll_fn(|cx| copier.poll(cx, from, &mut to.stream, HandoverPoint::Never));
         let mut got = vec![0; body.len()];
         let (sent, received, copied) =

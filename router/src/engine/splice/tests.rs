@@ -16,8 +16,8 @@ use super::*;
 use crate::{
     config::EngineMode,
     engine::{
-        Attempts, Copier, HandoverPoint, KernelEngine, Policy, Step, selftest::data::chunked,
-        testing::always_quicker,
+        Attempts, Copier, HandoverPoint, KernelEngine, Output, Policy, Step,
+        selftest::data::chunked, testing::always_quicker,
     },
     kernel::{LoadError, splice::Options},
     net::{
@@ -531,7 +531,7 @@ fn a_source_that_never_pauses_comes_to_rest() {
         });
         let policy =
             Policy { mode: EngineMode::Splice, hand_over_from_bytes: 0, hand_over_from_reads: 0 };
-        let mut copier = Copier::new(Framing::length(BYTES as u64), false);
+        let mut copier = Copier::new(Framing::length(BYTES as u64), Output::Verbatim);
         let (mut attempts, mut refused, mut carried) = (Attempts::default(), 0, 0);
         loop {
             let step = poll_fn(|cx| {

@@ -4,6 +4,7 @@
 //! A check is a file of its own here, called from [`admit`] in the order in which an attacker should
 //! meet them: the cheapest and most telling first.
 
+mod invoke;
 mod paths;
 mod websocket;
 
@@ -34,9 +35,10 @@ pub(super) fn admit<'r>(config: &Config, request: &'r Request) -> Result<Admitte
         true => Asked::Options,
         false => paths::asked(config, request.head.method, request.path())?,
     };
-    let asked = if is_preflight(config, request) { Asked::Preflight } else { asked };
-    if let Asked::Instances(target) = &asked {
+    let mut asked = if is_preflight(config, request) { Asked::Preflight } else { asked };
+    if let Asked::Instances(target) = &mut asked {
         websocket::check(config, request, target)?;
+        invoke::check(config, request, target)?;
     }
     let tenant = match request.header(tenant::HEADER) {
         Some(value) => Some(tenant::validate(value)?),

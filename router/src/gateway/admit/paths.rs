@@ -56,7 +56,7 @@ pub(in crate::gateway) fn asked<'r>(
         // Preflights above all: the instance knows which origins it allows.
         Some(other) if method == Options && !takes_health(other, path) => {
             let target = config.paths.target(other, path);
-            Ok(Asked::Instances(Target { api: Api::Other, ..target }))
+            Ok(Asked::Instances(Target { api: Api::Other, call: None, ..target }))
         }
         Some(_) if method == Options => Ok(Asked::Options),
         Some(_) => Err(wrong_method(config, path)),
@@ -68,7 +68,9 @@ pub(in crate::gateway) fn asked<'r>(
 /// protocol, which name their operation in a header.
 pub(in crate::gateway) fn error_form(target: &Target<'_>, path: &str, aws: bool) -> ErrorForm {
     match target.api {
-        Api::Other if aws || is_sagemaker(path) => ErrorForm::SageMaker,
+        _ if target.call.is_some() => ErrorForm::SageMakerRuntime,
+        Api::Other if is_sagemaker(path) => ErrorForm::SageMakerRuntime,
+        Api::Other if aws => ErrorForm::SageMaker,
         api => api.error_form(),
     }
 }
@@ -128,16 +130,21 @@ fn wrong_method(config: &Config, path: &str) -> Refusal {
 }
 
 /// Calls of SageMaker's runtime API that are not served.
-const NOT_SERVED: [&str; 3] =
-    ["invocations-response-stream", "invocations-bidirectional-stream", "async-invocations"];
+const NOT_SERVED: [(&str, &str); 2] = [
+    ("async-invocations", "InvokeEndpointAsync is not offered: no endpoint here is asynchronous."),
+    (
+        "invocations-bidirectional-stream",
+        "InvokeEndpointWithBidirectionalStream is not offered; `invocations-response-stream` streams \
+         answers.",
+    ),
+];
 
 /// Why a path is not reachable.
 fn unreachable(config: &Config, target: &Target<'_>, path: &str) -> Failure {
     let last = segments(path).last().unwrap_or_default();
-    let (status, reason, message) = if is_sagemaker(path) && NOT_SERVED.contains(&last) {
-        let message = "This gateway does not serve this call of the SageMaker runtime API; \
-                       `/endpoints/{name}/invocations` streams where the model does.";
-        (501, "not_served", message.into())
+    let not_served = NOT_SERVED.iter().find(|(name, _)| is_sagemaker(path) && *name == last);
+    let (status, reason, message) = if let Some((_, message)) = not_served {
+        (400, "not_served", (*message).into())
     } else if target.base.is_some() && (target.own || target.api.info().public) {
         let known: Vec<_> = config.base_paths.iter().map(|base| format!("`{base}`")).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };

@@ -193,10 +193,10 @@ fn a_named_endpoint_is_used_or_refused() {
     for (path, expected) in [
         ("/endpoints/e/invocations", 200),
         ("/endpoints/e/openai/v1/chat/completions", 200),
-        ("/endpoints/e/invocations-response-stream", 501),
-        ("/endpoints/e/async-invocations", 501),
-        ("/endpoints/e/async-invocations/", 501),
-        ("/endpoints/e/inference-components/c/invocations-response-stream", 501),
+        ("/endpoints/e/invocations-response-stream", 200),
+        ("/endpoints/e/async-invocations", 400),
+        ("/endpoints/e/async-invocations/", 400),
+        ("/endpoints/e/inference-components/c/invocations-response-stream", 200),
         ("/endpoints/e", 404),
         ("/endpoints", 404),
         ("/endpoints/", 404),
@@ -216,9 +216,10 @@ fn errors_are_in_the_form_of_the_api() {
     let form = |path, aws| error_form(&config.paths.target(Post, path), path, aws);
     for (path, expected) in [
         ("/v1/messages", ErrorForm::Anthropic),
-        ("/endpoints/e/async-invocations", ErrorForm::SageMaker),
-        ("/endpoints/e/invocations", ErrorForm::SageMaker),
-        ("/endpoints/e", ErrorForm::SageMaker),
+        ("/endpoints/e/async-invocations", ErrorForm::SageMakerRuntime),
+        ("/endpoints/e/invocations", ErrorForm::SageMakerRuntime),
+        ("/endpoints/e", ErrorForm::SageMakerRuntime),
+        ("/invocations", ErrorForm::SageMaker),
         ("/endpoints/e/openai/v1/unheard-of", ErrorForm::OpenAi),
         ("/endpoints/e/openai/v1/messages", ErrorForm::Anthropic),
         ("/metrics", ErrorForm::OpenAi),

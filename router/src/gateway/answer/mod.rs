@@ -1,12 +1,17 @@
 //! The answer phase: from the head of a response to the end of its body.
 
+mod fields;
+mod model_error;
 mod models;
 mod next;
 mod own;
+mod session;
+mod stream;
 mod tunnel;
 
 use std::time::Instant;
 
+use self::{fields::Fields, model_error::model_error};
 pub(super) use self::{
     models::models,
     next::Next,
@@ -16,14 +21,19 @@ pub(super) use self::{
 use super::{
     failure::{Broken, after_response},
     forward::Forwarded,
+    relay::Relay,
     scope::Scope,
 };
 use crate::{
-    engine::Copier,
-    fleet::Verdict,
-    http::{self, RequestHead, Version, ids::REQUEST_ID, rewrite::Downstream},
+    api::{Api, Call},
+    aws::event_stream,
+    engine::{Copier, Events, Output},
+    fleet::{Instance, Verdict},
+    http::{
+        RequestHead, ResponseHead, Version,
+        rewrite::{self, Downstream},
+    },
     metrics::{Direction, Outcome},
-    prefix::Api,
     routing::Ticket,
 };
 
@@ -33,49 +43,69 @@ pub(super) async fn relay(
     request: &RequestHead,
     forwarded: Forwarded<'_>,
 ) -> Next {
+    let Forwarded { plan, response, head, choice, .. } = &forwarded;
+    session::note(scope, plan, response, head, choice.ticket.instance().id);
+    if response.status == 404 && plan.api.has_prefix() && plan.variant.instances.len() > 1 {
+        // It may no longer have the model, or another one may have it by now.
+        scope.fleet.rounds().want();
+    }
+    match plan.call {
+        Some(_) if !(200..300).contains(&response.status) => {
+            model_error(scope, request, forwarded).await
+        }
+        _ => pass_on(scope, request, forwarded).await,
+    }
+}
+
+/// How the body of a response goes to the client.
+fn body_form(request: &RequestHead, response: &ResponseHead, call: Option<Call>) -> rewrite::Body {
+    let framing = response.framing;
+    let chunked = !framing.is_length() && !framing.is_until_close() && !framing.is_done();
+    match call {
+        Some(Call::Stream) => rewrite::Body::Events,
+        _ if chunked && request.version == Version::Http10 => rewrite::Body::Payload,
+        _ => rewrite::Body::Verbatim,
+    }
+}
+
+async fn pass_on(scope: &mut Scope<'_>, request: &RequestHead, forwarded: Forwarded<'_>) -> Next {
     let Forwarded { plan, choice, mut relay, response, head, read_ahead, blame } = forwarded;
     let (worker, config) = (scope.worker, scope.config());
     let arrived = Instant::now();
-    let chunked = !response.framing.is_length()
-        && !response.framing.is_until_close()
-        && !response.framing.is_done();
-    let dechunk = chunked && request.version == Version::Http10;
-    let delimited = !response.framing.is_until_close() && !dechunk;
+    let body = body_form(request, &response, plan.call);
+    let http11 = request.version == Version::Http11;
+    let (output, delimited) = match body {
+        rewrite::Body::Verbatim => (Output::Verbatim, !response.framing.is_until_close()),
+        rewrite::Body::Payload => (Output::Payload, false),
+        rewrite::Body::Events => (Output::Events(Events::new(http11)), http11),
+    };
     let keep_alive =
         request.keep_alive && delimited && relay.sending.is_complete() && !worker.is_draining();
     let instance = choice.ticket.instance().clone();
-    let mut extra: [(&str, &[u8]); 4] = [("", &[]); 4];
     let ids = scope.record.identity.ids;
-    extra[0] = (REQUEST_ID, ids.request.as_bytes());
-    let mut count = 1;
-    if config.response_headers {
-        extra[1] = ("x-atalho-instance", instance.authority.as_bytes());
-        extra[2] = ("x-atalho-reason", choice.reason.as_str().as_bytes());
-        count = 3;
-    }
-    if plan.api == Api::Invocations {
-        extra[count] = ("x-amzn-invoked-production-variant", plan.variant.name.as_bytes());
-        count += 1;
+    let mut extra = Fields::new(ids.request.as_bytes());
+    extra.routed(config, &instance, &choice, &plan);
+    if body == rewrite::Body::Events {
+        extra.push("Content-Type", event_stream::MEDIA_TYPE.as_bytes());
+        if let Some(kind) = response.header(&head, "content-type") {
+            extra.push("X-Amzn-SageMaker-Content-Type", kind);
+        }
     }
     let mut out = Vec::with_capacity(head.len() + 256);
     let down = Downstream {
         version: request.version,
         keep_alive,
-        dechunk,
-        extra: &extra[..count],
+        body,
+        extra: extra.as_slice(),
         cors: scope.cors,
     };
-    http::rewrite::response(&mut out, &head, &response, &down);
+    rewrite::response(&mut out, &head, &response, &down);
     drop(head);
-    let mut copier = Copier::new(response.framing, dechunk);
+    let mut copier = Copier::new(response.framing, output);
     copier.push(out.into());
     plan.endpoint.metrics.added(scope.record.added + arrived.elapsed());
     if plan.api == Api::Responses && response.status < 300 {
         relay.learn_id(&mut copier, instance.id);
-    }
-    if response.status == 404 && plan.api.has_prefix() && plan.variant.instances.len() > 1 {
-        // It may no longer have the model, or another one may have it by now.
-        scope.fleet.rounds().want();
     }
     let mut ticket: Option<Ticket> = Some(choice.ticket);
     let lengths = plan.variant.answers.of(plan.api as usize);
@@ -87,41 +117,64 @@ pub(super) async fn relay(
     let result = relay
         .response_body(scope.client, &instance, &mut copier, &mut ticket, lengths, began)
         .await;
-    lengths.note_due(relay.response_due);
-    if !response.framing.is_length() && !dechunk {
-        lengths.note(copier.reads_with(relay.kernel_response_bytes));
+    if copier.output().is_verbatim() {
+        lengths.note_due(relay.response_due);
+        if !response.framing.is_length() {
+            lengths.note(copier.reads_with(relay.kernel_response_bytes));
+        }
     }
     drop(ticket);
-    let userspace = &worker.metrics.userspace;
-    let sent_on = relay.sending.copier.bytes() + read_ahead;
-    userspace.carried(Direction::Request, sent_on);
-    userspace.carried(Direction::Response, copier.bytes());
-    let record = &mut scope.record;
-    record.request_bytes = sent_on + relay.kernel_request_bytes;
-    record.response_bytes = copier.bytes() + relay.kernel_response_bytes;
-    record.kernel_engine =
-        (relay.kernel_response_bytes > copier.bytes()).then(|| worker.metrics.kernel.name());
-    let complete = relay.sending.is_complete();
+    note_bytes(scope, &relay, &copier, read_ahead);
     match result {
         Ok(()) => {
-            record.outcome = Some(Outcome::Ok);
+            scope.record.outcome = Some(Outcome::Ok);
             if Verdict::of_status(response.status) == Verdict::Well {
                 instance.note_success(blame.client);
             }
-            let reusable = response.keep_alive
-                && complete
-                && !response.framing.is_until_close()
-                && relay.upstream.input.is_empty();
-            worker.keep(&instance, relay.upstream, reusable, config);
+            keep(scope, &instance, relay, &response);
             if keep_alive { Next::KeepAlive } else { Next::Close }
         }
         Err(failed) => {
             if matches!(failed, Broken::ClientGone | Broken::FirstByteTimeout) && !relay.answering {
                 instance.note_unanswered(relay.sending.elapsed(), blame);
             }
+            let exception = stream::exception(&failed);
             let outcome = after_response(&instance, failed, blame);
-            record.outcome = Some(outcome);
-            if outcome == Outcome::ClientGone || delimited { Next::Drop } else { Next::Reset }
+            scope.record.outcome = Some(outcome);
+            match exception {
+                Some(exception) if body == rewrite::Body::Events => {
+                    let told = stream::end(scope, &mut copier, &exception).await;
+                    match () {
+                        () if !told => Next::Drop,
+                        () if keep_alive => Next::KeepAlive,
+                        () => Next::Close,
+                    }
+                }
+                _ if outcome == Outcome::ClientGone || delimited => Next::Drop,
+                _ => Next::Reset,
+            }
         }
     }
+}
+
+/// Notes what was carried of both bodies.
+fn note_bytes(scope: &mut Scope<'_>, relay: &Relay<'_>, copier: &Copier, read_ahead: u64) {
+    let metrics = &scope.worker.metrics;
+    let sent_on = relay.sending.copier.bytes() + read_ahead;
+    metrics.userspace.carried(Direction::Request, sent_on);
+    metrics.userspace.carried(Direction::Response, copier.bytes());
+    let record = &mut scope.record;
+    record.request_bytes = sent_on + relay.kernel_request_bytes;
+    record.response_bytes = copier.bytes() + relay.kernel_response_bytes;
+    record.kernel_engine =
+        (relay.kernel_response_bytes > copier.bytes()).then(|| metrics.kernel.name());
+}
+
+/// Keeps the instance's connection, behind a response that was read to its end.
+fn keep(scope: &Scope<'_>, instance: &Instance, relay: Relay<'_>, response: &ResponseHead) {
+    let reusable = response.keep_alive
+        && relay.sending.is_complete()
+        && !response.framing.is_until_close()
+        && relay.upstream.input.is_empty();
+    scope.worker.keep(instance, relay.upstream, reusable, scope.config());
 }

@@ -51,6 +51,7 @@ pub(in crate::gateway) async fn failure(
 ) -> Next {
     let keep_alive = keeps_open(scope, head);
     let Refusal { failure, fields: own } = refusal;
+    let failure = failure.in_form(scope.error_form);
     let mut out = Vec::with_capacity(512);
     let id = scope.record.identity.ids.request;
     let mut fields = vec![(REQUEST_ID, id.as_bytes())];

@@ -26,8 +26,8 @@ pub(in crate::gateway) async fn tunnel(
     let extra = &extra[..if scope.config().response_headers { 3 } else { 1 }];
     let mut out = Vec::with_capacity(head.len() + 256);
     let version = request.version;
-    let down =
-        rewrite::Downstream { version, keep_alive: true, dechunk: false, extra, cors: scope.cors };
+    let body = rewrite::Body::Verbatim;
+    let down = rewrite::Downstream { version, keep_alive: true, body, extra, cors: scope.cors };
     rewrite::response(&mut out, &head, &response, &down);
     drop(head);
     plan.endpoint.metrics.added(scope.record.added);

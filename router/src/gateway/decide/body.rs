@@ -186,8 +186,8 @@ async fn feed(
         .map_err(malformed)?;
         plan.spent += began.elapsed();
         body.unsplit(client.input.split_to(used));
-        if body.len() as u64 > config.limits.body_bytes {
-            return Err(Stop::Reply(too_large(config)));
+        if body.len() as u64 > config.body_limit(plan.call) {
+            return Err(Stop::Reply(too_large(config, plan.call)));
         }
         if enough || plan.framing.is_done() {
             plan.body = body.freeze();

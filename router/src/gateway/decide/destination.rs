@@ -2,7 +2,7 @@
 
 use crate::gateway::read::Request;
 use crate::{
-    fleet::{Endpoint, Fleet, Variant},
+    fleet::{Endpoint, Fleet, NoVariant, Variant},
     http::Failure,
     prefix::Target,
 };
@@ -25,19 +25,29 @@ pub(super) fn find<'f>(
         Some(name) => fleet.endpoint(name),
     };
     let Some(endpoint) = endpoint else {
+        let message = match target.endpoint.filter(|_| target.call.is_some()) {
+            // In the service's words, for programs that look at them.
+            Some(name) => {
+                let account = &fleet.config().control.account;
+                format!("Endpoint {name} of account {account} not found.").into()
+            }
+            None => "No endpoint of that name is configured on this gateway.".into(),
+        };
         return Err(Failure {
             status: 404,
             reason: "unknown_endpoint",
-            message: "No endpoint of that name is configured on this gateway.".into(),
+            message,
             retry_after: None,
         });
     };
     let asked = request.header(TARGET_VARIANT);
-    let variant = endpoint.pick_variant(asked, rng).map_err(|error| Failure {
-        status: 400,
-        reason: "unknown_variant",
-        message: error.to_string().into(),
-        retry_after: None,
+    let variant = endpoint.pick_variant(asked, rng).map_err(|error| {
+        let (status, reason) = match error {
+            NoVariant::Unknown => (400, "unknown_variant"),
+            NoVariant::NoShare => (503, "no_variant"),
+        };
+        let message = error.to_string().into();
+        Failure { status, reason, message, retry_after: None }
     })?;
     Ok((endpoint, variant))
 }

@@ -4,12 +4,14 @@ mod body;
 mod destination;
 mod model;
 mod plan;
+mod session;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 pub(super) use self::plan::Plan;
+use self::session::Session;
 use super::{
     admit::{Admitted, Asked},
     failure::Stop,
@@ -55,6 +57,12 @@ pub(super) async fn decide<'f>(
         destination::find(scope.fleet, target, request, &mut rng).map_err(Stop::Reply)?
     };
     scope.record.endpoint = Some(endpoint);
+    let session = session::find(scope, request, target, endpoint).map_err(Stop::Reply)?;
+    let of_session = !matches!(session, Session::None);
+    let (variant, keeper) = match session {
+        Session::At(variant, keeper) => (variant, Some(keeper)),
+        Session::None | Session::New => (variant, None),
+    };
     scope.record.variant = Some(variant);
     if target.api == Api::Models {
         let all = model::chooses_endpoint(scope.fleet, target);
@@ -62,15 +70,19 @@ pub(super) async fn decide<'f>(
     }
     let mut plan = Plan {
         api: target.api,
+        call: target.call,
         endpoint,
         variant,
         any_endpoint: model::chooses_endpoint(scope.fleet, target),
         key: None,
         undecodable: false,
         shortfall: None,
+        session: of_session,
+        keeper,
         stored: stored_response(target, request),
         model: Vec::new(),
         rule: Rule::Any,
+        component: target.component.map(str::to_owned),
         target: rewritten_target(target, request),
         body: Bytes::new(),
         framing: request.head.framing,
@@ -79,8 +91,10 @@ pub(super) async fn decide<'f>(
     if request.head.expect_continue && scope.client.input.is_empty() && !plan.framing.is_done() {
         body::ask_for_it(scope).await?;
     }
-    let by_model = model::matters(scope.fleet, target, endpoint);
-    let by_prefix = by_prefix(target, variant);
+    // A session is where it is.
+    let free = plan.keeper.is_none();
+    let by_model = free && model::matters(scope.fleet, target, endpoint);
+    let by_prefix = free && by_prefix(target, variant);
     // Any instance of the endpoint may keep the response that a request follows.
     let several = plan.any_endpoint || endpoint.instances().nth(1).is_some();
     let follows = target.api == Api::Responses && several;
@@ -98,6 +112,9 @@ pub(super) async fn decide<'f>(
     }
     if by_model && !plan.model.is_empty() {
         follow_model(scope, request, &mut plan, admitted).await?;
+    }
+    if plan.call.is_some() {
+        plan.target = Some(with_query(&plan.variant.invocations_path, request));
     }
     if let Some(shortfall) = plan.shortfall {
         let (endpoint, why) = (plan.endpoint.name.as_str(), shortfall.as_str());
@@ -152,10 +169,15 @@ async fn follow_model<'f>(
 
 /// The target to send on when the API's path at the instance is another; the query stays.
 fn rewritten_target(target: &Target<'_>, request: &Request) -> Option<Vec<u8>> {
-    let mut rewritten = target.path?.as_bytes().to_vec();
+    Some(with_query(target.path?, request))
+}
+
+/// A path, with the request's query.
+pub(super) fn with_query(path: &str, request: &Request) -> Vec<u8> {
+    let mut target = path.as_bytes().to_vec();
     if let Some(query) = request.query() {
-        rewritten.push(b'?');
-        rewritten.extend_from_slice(query);
+        target.push(b'?');
+        target.extend_from_slice(query);
     }
-    Some(rewritten)
+    target
 }

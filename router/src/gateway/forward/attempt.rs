@@ -14,8 +14,9 @@ use crate::gateway::{
     scope::Scope,
 };
 use crate::{
-    api::Api,
-    engine::{Conn, Copier, Expect, Policy},
+    api::{Api, Call},
+    aws::runtime,
+    engine::{Conn, Copier, Expect, Output, Policy},
     fleet::{Blame, Instance},
     http::{self, Failure, Method, ResponseHead, Version, rewrite},
     metrics::{Direction, Outcome},
@@ -41,20 +42,20 @@ pub(super) async fn attempt<'f>(
 ) -> Result<Begun<'f>, Failed> {
     let config = scope.config();
     let instance = choice.ticket.instance().clone();
-    let head_out = request_head(request, plan, &instance.authority);
+    let head_out = request_head(request, plan, plan.target.as_deref(), &instance.authority);
     let mut fresh = false;
     loop {
         let (mut upstream, pooled) = connect::connect(scope, &instance, fresh).await?;
         expect_hand_over(scope, plan, &mut upstream);
-        let mut copier = Copier::new(plan.framing, false);
+        let mut copier = Copier::new(plan.framing, Output::Verbatim);
         if pooled {
             copier.keep(usize::MAX);
         }
         copier.push(head_out.clone());
         copier.push(plan.body.clone());
         let sending = Sending::new(copier);
-        let mut relay =
-            Relay::new(scope.worker, config, &instance, upstream, sending, plan.body.len());
+        let body_limit = config.body_limit(plan.call).saturating_sub(plan.body.len() as u64);
+        let mut relay = Relay::new(scope.worker, config, &instance, upstream, sending, body_limit);
         relay.upgrade = plan.api == Api::Realtime;
         match final_head(&mut relay, scope.client, &instance, request, &config.head_limits()).await
         {
@@ -136,7 +137,8 @@ fn stop(
     scope.record.request_bytes = sent.bytes() + relay.kernel_request_bytes + plan.body.len() as u64;
     // With the whole request read, the client's connection is in order.
     scope.body_read |= sent.source_done();
-    let (outcome, stop) = failure::before_response(instance, broken, blame, scope.config());
+    let (outcome, stop) =
+        failure::before_response(instance, broken, blame, scope.config(), plan.call);
     scope.record.outcome = Some(outcome);
     Failed::Stop(stop)
 }
@@ -154,12 +156,26 @@ fn untouched() -> Failure {
 }
 
 /// The head that the instance gets.
-fn request_head(request: &Request, plan: &Plan<'_>, authority: &str) -> Bytes {
+pub(super) fn request_head(
+    request: &Request,
+    plan: &Plan<'_>,
+    target: Option<&[u8]>,
+    authority: &str,
+) -> Bytes {
     let mut out = Vec::with_capacity(request.raw().len() + 256);
-    let target = plan.target.as_deref();
     let Identity { origin, ids, .. } = &request.identity;
     let upgrade = plan.api == Api::Realtime;
-    let upstream = rewrite::Upstream { authority, target, origin: *origin, upgrade, ids };
+    let mut instead = Vec::new();
+    if let Some(component) = &plan.component {
+        instead.push((runtime::COMPONENT, Some(component.as_bytes())));
+    }
+    if plan.call == Some(Call::Stream) {
+        // What it accepts is an event stream, which the gateway makes. The parts of one are in no coding.
+        instead.push(("accept", request.header(runtime::STREAM_ACCEPT)));
+        instead.push(("accept-encoding", None));
+    }
+    let instead = &instead;
+    let upstream = rewrite::Upstream { authority, target, origin: *origin, instead, upgrade, ids };
     rewrite::request(&mut out, request.raw(), &request.head, &upstream);
     out.into()
 }
@@ -171,6 +187,10 @@ fn expect_hand_over(scope: &mut Scope<'_>, plan: &Plan<'_>, upstream: &mut Conn)
     if plan.api == Api::Realtime {
         engine.forget(scope.client);
         engine.forget(upstream);
+        return;
+    }
+    // An event stream is made in user space.
+    if plan.call == Some(Call::Stream) && plan.framing.is_done() {
         return;
     }
     let answers = plan.variant.answers.of(plan.api as usize);

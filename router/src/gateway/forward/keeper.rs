@@ -33,7 +33,7 @@ pub(super) async fn find<'f>(
     let fleet = scope.fleet;
     let within = |endpoint: &Endpoint| plan.any_endpoint || std::ptr::eq(endpoint, plan.endpoint);
     let members: Vec<Member<'f>> =
-        fleet.instances().filter(|(endpoint, ..)| within(endpoint)).collect();
+        fleet.answering().filter(|(endpoint, ..)| within(endpoint)).collect();
     if members.len() < 2 {
         return None;
     }

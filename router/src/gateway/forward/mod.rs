@@ -4,6 +4,7 @@ mod attempt;
 mod connect;
 mod keeper;
 mod resend;
+mod shadow;
 
 use std::{sync::Arc, time::Instant};
 
@@ -21,7 +22,7 @@ use crate::{
     fleet::{Blame, FailureKind, Instance, InstanceId},
     http::ResponseHead,
     metrics::Outcome,
-    routing::{self, Choice, NoInstance},
+    routing::{self, Choice, NoInstance, Reason},
 };
 
 /// Instances tried at most for one request, the first included.
@@ -49,11 +50,16 @@ pub(super) async fn forward<'f>(
 ) -> Result<Forwarded<'f>, Stop> {
     let mut tried: Vec<InstanceId> = Vec::new();
     let blame = Blame { prefix: plan.key.map(|key| key.0), client: request.identity.client };
-    let keeper = keeper::find(scope, request, &mut plan).await;
+    let keeper = match plan.keeper.take() {
+        Some(keeper) => Some((keeper, Reason::Session)),
+        None => {
+            keeper::find(scope, request, &mut plan).await.map(|keeper| (keeper, Reason::Stored))
+        }
+    };
     loop {
         let began = Instant::now();
         let choice = match &keeper {
-            Some(keeper) => routing::choose_keeper(plan.variant, keeper),
+            Some((keeper, reason)) => routing::choose_keeper(plan.variant, keeper, *reason),
             None => {
                 let mut rng = scope.worker.rng.borrow_mut();
                 routing::choose_of(plan.variant, plan.serves(), plan.key, &tried, &mut rng)
@@ -86,6 +92,9 @@ pub(super) async fn forward<'f>(
             }
         }
         scope.record.chosen(&choice);
+        if tried.is_empty() {
+            shadow::copy(scope, request, &plan);
+        }
         let instance = choice.ticket.instance().clone();
         match attempt::attempt(scope, request, &mut plan, choice, blame).await {
             Ok(Begun { choice, relay, response, head }) => {

@@ -95,10 +95,9 @@ impl<'a> Relay<'a> {
         instance: &Instance,
         upstream: Conn,
         sending: Sending,
-        read_ahead: usize,
+        body_limit: u64,
     ) -> Self {
         let timer = IdleTimer::new(config.timeouts.first_byte);
-        let body_limit = config.limits.body_bytes.saturating_sub(read_ahead as u64);
         let before = (upstream.stream.bytes_read(), upstream.stream.bytes_written());
         Self {
             worker,

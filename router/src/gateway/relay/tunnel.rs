@@ -13,7 +13,7 @@ use tokio::sync::futures::Notified;
 use super::Relay;
 use crate::gateway::failure::Broken;
 use crate::{
-    engine::{Conn, Copier, CopyError, HandoverPoint, Step},
+    engine::{Conn, Copier, CopyError, HandoverPoint, Output, Step},
     fleet::Instance,
 };
 
@@ -36,7 +36,7 @@ pub(in crate::gateway) struct Tunnel {
 impl Tunnel {
     /// A tunnel that begins with `response`'s bytes to the client.
     pub(in crate::gateway) fn new(response: bytes::Bytes) -> Self {
-        let until_close = || Copier::new(Framing::until_close(), false);
+        let until_close = || Copier::new(Framing::until_close(), Output::Verbatim);
         let mut tunnel = Self {
             request: until_close(),
             response: until_close(),

@@ -15,7 +15,7 @@ use std::io::Write as _;
 
 pub use self::{
     request::{Origin, Upstream, request},
-    response::{Downstream, response},
+    response::{Body, Downstream, response},
 };
 use super::{head::Version, upgrade::WEBSOCKET};
 

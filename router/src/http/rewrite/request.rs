@@ -35,6 +35,8 @@ pub struct Upstream<'a> {
     pub target: Option<&'a [u8]>,
     /// Where it comes from.
     pub origin: Origin,
+    /// Fields that stand in place of the client's of the same names; `None` leaves one out.
+    pub instead: &'a [(&'a str, Option<&'a [u8]>)],
     /// Whether the connection is to become a WebSocket: `Upgrade` goes on then.
     pub upgrade: bool,
     /// What the request is called.
@@ -49,6 +51,7 @@ pub struct Upstream<'a> {
 ///   they stay, and the proxy's address is added to the first.
 /// - `Forwarded` is dropped: the fields above say the same, and two accounts could differ.
 /// - `x-request-id`, `traceparent` and `tracestate` are those of [`Upstream::ids`].
+/// - Those of [`Upstream::instead`] are replaced.
 /// - `Expect` is dropped, because the gateway answers it.
 /// - `Max-Forwards` of OPTIONS and TRACE counts down (RFC 9110 section 7.6.2).
 pub fn request(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, up: &Upstream<'_>) {
@@ -64,6 +67,10 @@ pub fn request(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, up: &Upstream<
         if is_hop_by_hop(name) || is_replaced(name) || named.contains(name) {
             continue;
         }
+        let same = |(n, _): &(&str, _)| n.len() == name.len() && reads_as(name, n.as_bytes());
+        if up.instead.iter().any(same) {
+            continue;
+        }
         if counts_down && name.eq_ignore_ascii_case(b"max-forwards") {
             count_down(out, value);
             continue;
@@ -72,6 +79,11 @@ pub fn request(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, up: &Upstream<
             continue;
         }
         field(out, name, value);
+    }
+    for (name, value) in up.instead {
+        if let Some(value) = value {
+            field(out, name.as_bytes(), value);
+        }
     }
     framing(
         out,

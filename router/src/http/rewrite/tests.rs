@@ -16,6 +16,7 @@ static IDS: LazyLock<Ids> = LazyLock::new(|| Ids {
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 static UP: LazyLock<Upstream<'static>> = LazyLock::new(|| Upstream {
+    instead: &[],
     authority: "10.0.0.1:8000",
     target: None,
     origin: Origin { peer: IpAddr::from([192, 0, 2, 7]), trusted: false },
@@ -43,7 +44,7 @@ fn down(input: &str, method: Method, down: &Downstream<'_>) -> String {
 const OPEN: Downstream<'static> = Downstream {
     version: Version::Http11,
     keep_alive: true,
-    dechunk: false,
+    body: Body::Verbatim,
     extra: &[],
     cors: Cors::Off,
 };
@@ -269,22 +270,39 @@ fn the_connection_closes_where_it_must() {
     let sized = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
     let chunked = "HTTP/1.1 200 OK\r\nTrailer: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     let closing = "HTTP/1.1 200 OK\r\n\r\n";
-    let case = |input, version, keep_alive, dechunk| {
+    let case = |input, version, keep_alive, body| {
         down(
             input,
             Method::Get,
-            &Downstream { version, keep_alive, dechunk, extra: &[], cors: Cors::Off },
+            &Downstream { version, keep_alive, body, extra: &[], cors: Cors::Off },
         )
     };
     let (old, new) = (Version::Http10, Version::Http11);
-    assert!(!case(sized, new, true, false).contains("Connection"));
-    assert!(case(sized, new, false, false).contains("Connection: close\r\n"));
-    assert!(case(sized, old, true, false).contains("Connection: keep-alive\r\n"));
-    assert!(case(sized, old, false, false).contains("Connection: close\r\n"));
-    assert!(case(closing, new, true, false).contains("Connection: close\r\n"));
-    assert!(case(chunked, new, true, false).contains("Transfer-Encoding: chunked\r\n"));
-    let dechunked = case(chunked, old, true, true);
+    assert!(!case(sized, new, true, Body::Verbatim).contains("Connection"));
+    assert!(case(sized, new, false, Body::Verbatim).contains("Connection: close\r\n"));
+    assert!(case(sized, old, true, Body::Verbatim).contains("Connection: keep-alive\r\n"));
+    assert!(case(sized, old, false, Body::Verbatim).contains("Connection: close\r\n"));
+    assert!(case(closing, new, true, Body::Verbatim).contains("Connection: close\r\n"));
+    assert!(case(chunked, new, true, Body::Verbatim).contains("Transfer-Encoding: chunked\r\n"));
+    let dechunked = case(chunked, old, true, Body::Payload);
     assert_eq!(dechunked, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+    for input in [sized, chunked, closing] {
+        assert!(!case(input, new, true, Body::Events).contains("Connection"));
+        assert!(case(input, old, true, Body::Events).contains("Connection: close\r\n"));
+    }
+}
+
+#[test]
+fn an_event_stream_has_a_head_of_its_own() {
+    let input = "HTTP/1.1 201 Made\r\nServer: u\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\
+                 Content-Encoding: gzip\r\nETag: \"x\"\r\nTrailer: t\r\n\r\n";
+    let extra: &[(&str, &[u8])] = &[("Content-Type", b"application/x-events")];
+    let out = down(input, Method::Post, &Downstream { body: Body::Events, extra, ..OPEN });
+    assert_eq!(
+        out,
+        "HTTP/1.1 200 OK\r\nServer: u\r\nContent-Type: application/x-events\r\n\
+         Transfer-Encoding: chunked\r\n\r\n"
+    );
 }
 
 #[test]
