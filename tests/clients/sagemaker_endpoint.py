@@ -197,6 +197,11 @@ def call_by_boto3():
     answer = runtime.invoke_endpoint(Body=json.dumps({"answer": SAID}), **with_all)
     assert answer["Body"].read() == SAID.encode()
     assert answer["InvokedProductionVariant"] == "AllTraffic", answer
+    body = json.dumps({"answer": SAID, "stream": True})
+    answer = runtime.invoke_endpoint_with_response_stream(Body=body, **with_all)
+    parts = [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+    assert b"".join(parts) == SAID.encode(), parts
+    assert answer["InvokedProductionVariant"] == "AllTraffic", answer
 
 
 # === 3. by the openai client ===
@@ -256,14 +261,14 @@ class Streams:
             return await asyncio.gather(*(self.by_openai(client) for _ in range(count)))
 
     def by_boto3(self):
-        answer = runtime.invoke_endpoint(
+        answer = runtime.invoke_endpoint_with_response_stream(
             EndpointName=ENDPOINT, ContentType="application/json", Body=json.dumps(self.wanted)
         )
         text = b""
-        for piece in answer["Body"].iter_chunks(1):
+        for event in answer["Body"]:
             if not text:
                 self.begun.release()
-            text += piece
+            text += event["PayloadPart"]["Bytes"]
         frames = [frame.removeprefix("data: ") for frame in text.decode().split("\n\n")]
         assert frames[3:] == ["[DONE]", ""], frames
         return [json.loads(frame)["choices"][0]["delta"]["content"] for frame in frames[:3]]

@@ -22,6 +22,10 @@ fn gateway(engine: Engine, hosts: &[Upstream]) -> (Gateway, tempfile::TempDir) {
         .set("control.listen", "127.0.0.1:0")
         .set("control.store", store)
         .set("health.active", true)
+        // Nobody is ill, however long this machine takes.
+        .set("health.interval", "1m")
+        .set("health.timeout", "1m")
+        .set("timeouts.connect", "1m")
         // Streams wait while an endpoint changes, however long that takes here.
         .set("timeouts.stream_idle", "10m")
         .set("host_pool", vec![Value::Table(pool)])
