@@ -271,7 +271,7 @@ fn the_access_log_has_a_line_for_each_request() {
     assert!(lines[0]["instance"].as_str().unwrap().contains(&upstream.address().to_string()));
     assert_eq!(lines[1]["method"], "GET");
     assert_eq!(lines[1]["path"], "/other");
-    assert_eq!(lines[2]["status"], 404);
+    assert_eq!(lines[2]["status"], 400);
     // Not even a request: all that is known is who sent it, and what is wrong with it.
     assert_eq!((&lines[3]["status"], &lines[3]["client"]), (&400.into(), &"127.0.0.1".into()));
     assert_ne!(lines[3]["reason"], "");
