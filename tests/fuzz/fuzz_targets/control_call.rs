@@ -22,7 +22,7 @@ fuzz_target!(|call: &[u8]| {
         Ok(input) => input,
         Err(error) => return readable(&error),
     };
-    millis(&input["CreationTimeAfter"]);
+    let _ = millis(&input["CreationTimeAfter"]);
     if let Some(Ok(arn)) = input["ResourceArn"].as_str().map(Arn::parse) {
         assert_eq!(arn.to_string(), input["ResourceArn"]);
     }
