@@ -17,6 +17,7 @@ fn of(endpoint: &Endpoint) -> Option<EndpointConfig> {
     }
     let serving = endpoint.serving.as_ref()?;
     let mut variants: Vec<_> = serving.variants.iter().map(variant).collect();
+    let total = variants.iter().map(|variant| variant.weight).sum::<f64>();
     // While requests move, each side has its share of them, and within it each variant its own.
     if let Some(pending) = endpoint.pending.as_ref().filter(|it| it.shifted.is_some()) {
         let share = f64::from(pending.traffic) / 100.0;
@@ -28,8 +29,14 @@ fn of(endpoint: &Endpoint) -> Option<EndpointConfig> {
         scale(&mut incoming, share);
         variants.extend(incoming);
     }
-    let shadow = |placed| VariantConfig { shadow: true, ..variant(placed) };
-    variants.extend(serving.shadows.iter().map(shadow));
+    // What a shadow gets of copies goes by the others' weights, whatever these were scaled to.
+    let scaled: f64 = variants.iter().map(|variant| variant.weight).sum();
+    let shadows = serving.shadows.iter().map(variant).map(|it| VariantConfig {
+        shadow: true,
+        weight: if total > 0.0 { it.weight * scaled / total } else { it.weight },
+        ..it
+    });
+    variants.extend(shadows);
     Some(EndpointConfig { name: endpoint.name.clone(), variants })
 }
 
@@ -56,7 +63,22 @@ fn variant(placed: &Placed) -> VariantConfig {
             .spec
             .concurrency_threshold
             .map_or(default.concurrency_threshold, Into::into),
+        invocations_path: path(placed).unwrap_or(default.invocations_path),
         instances: placed.hosts.iter().filter_map(instance).collect(),
         ..default
     }
+}
+
+/// The variable of a model's container that names the path at which its instances take calls.
+const PATH: &str = "ATALHO_INVOCATIONS_PATH";
+
+/// Where the variant's model wants to be called, if that is a path.
+fn path(placed: &Placed) -> Option<String> {
+    let model = placed.model.as_ref()?;
+    let containers = model["Containers"].as_array().into_iter().flatten();
+    let mut containers = std::iter::once(&model["PrimaryContainer"]).chain(containers);
+    let path = containers.find_map(|it| it["Environment"][PATH].as_str())?;
+    let is_path = path.starts_with('/')
+        && path.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'#' | b'?'));
+    is_path.then(|| path.to_owned())
 }

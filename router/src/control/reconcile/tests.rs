@@ -435,6 +435,35 @@ fn failures_and_delays_take_it_back() {
 }
 
 #[test]
+fn shadows_and_the_models_own_path_are_in_the_configuration() {
+    let mut world = World::new();
+    let mut wanted = deployment("c", vec![variant("a", 1), variant("b", 1)]);
+    let model = |path: &str| {
+        let environment = serde_json::json!({ "ATALHO_INVOCATIONS_PATH": path });
+        Some(serde_json::json!({ "PrimaryContainer": { "Environment": environment } }))
+    };
+    wanted.variants[0].model = model("/v1/chat/completions");
+    wanted.variants[1].model = model("no path");
+    wanted.shadows = vec![Placed { weight: Wanted::settled(0.5), ..variant("s", 2) }];
+    world.create("e", wanted);
+    world.round();
+    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let seen: Vec<_> = endpoint
+        .variants
+        .iter()
+        .map(|it| (&*it.name, it.shadow, it.weight, &*it.invocations_path, it.instances.len()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("a", false, 1.0, "/v1/chat/completions", 1),
+            ("b", false, 1.0, "/invocations", 1),
+            ("s", true, 0.5, "/invocations", 2),
+        ]
+    );
+}
+
+#[test]
 fn weights_and_numbers_change_in_place() {
     let mut world = World::new();
     world.create("e", deployment("c", vec![variant("a", 3), variant("b", 2)]));
