@@ -261,6 +261,7 @@ Amazon SageMaker's clients find their API here, and {HOSTS} more simulated hosts
 
   export AWS_ENDPOINT_URL_SAGEMAKER=http://{control} AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME=http://{listen}
   export AWS_DEFAULT_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+  # Version 1 of the AWS CLI needs newer models than its own: see docs/sagemaker.md, "AWS CLI".
 
   aws sagemaker create-model --model-name example-llm-model \\
     --primary-container Image=example-llm-image
