@@ -263,7 +263,7 @@ Amazon SageMaker's clients find their API here, and {HOSTS} more simulated hosts
   export AWS_DEFAULT_REGION=us-east-1 AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
   # Version 1 of the AWS CLI needs newer models than its own: see docs/sagemaker.md, "AWS CLI".
 
-  aws sagemaker create-model --model-name example-llm-model \\
+  aws sagemaker create-model --model-name example-llm-model \
     --primary-container Image=example-llm-image
   aws sagemaker create-endpoint-config --endpoint-config-name example-llm-config --production-variants '[{{
     "VariantName": "AllTraffic", "ModelName": "example-llm-model", "InitialInstanceCount": {HOSTS},

@@ -207,5 +207,6 @@ mod tests {
         assert_eq!(names(), ["d", "c"]);
         assert!(in_force.take_over_endpoints(vec![endpoint("b", 2)]).await.expect("room"));
         assert_eq!(names(), ["d", "c", "b"]);
+        assert!(Arc::ptr_eq(&b, &instance(2)), "somebody is still there: as busy as it was");
     }
 }
