@@ -86,7 +86,7 @@ fn an_endpoint_is_made_shown_changed_and_deleted() {
     let hosts = [Upstream::ok(), Upstream::ok(), Upstream::ok()];
     let gateway = setup(directory.path(), &hosts, "10m").start();
     let user = User { control: control(&gateway), directory: directory.path() };
-    assert_eq!(invoke(&gateway, "chat").status(), 404);
+    assert_eq!(invoke(&gateway, "chat").status(), 400);
 
     let out = user.ok(&["apply", &user.file("chat", "instances = 2\n")]);
     assert_eq!(out, "chat: created, in service with 2 instances of 1 variant\n");
@@ -119,7 +119,7 @@ fn an_endpoint_is_made_shown_changed_and_deleted() {
 
     let out = user.ok(&["delete", "chat"]);
     assert_eq!(out, "chat: deleted\n");
-    assert_eq!(invoke(&gateway, "chat").status(), 404);
+    assert_eq!(invoke(&gateway, "chat").status(), 400);
     let err = user.fails(&["show", "chat"]);
     assert!(err.contains("Could not find endpoint"), "{err}");
     assert!(user.fails(&["delete", "chat"]).contains("Could not find endpoint"));

@@ -1,8 +1,8 @@
 //! Makes what is so what was asked for: gives hosts to the endpoints that wait for them, and says of
 //! each how far it has come.
 //!
-//! [`plan`] is what a round decides, [`hosts`] who gets which host, [`describe`] what that is as the
-//! gateway's configuration, [`look`] how the hosts are that nobody has. What serves is changed before the
+//! `plan` is what a round decides, `hosts` who gets which host, `describe` what that is as the
+//! gateway's configuration, `look` how the hosts are that nobody has. What serves is changed before the
 //! state says so: who reads `InService` can call at once, and a name that is gone is called no more.
 
 mod describe;
