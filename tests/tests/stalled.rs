@@ -246,8 +246,10 @@ fn a_client_of_a_gateway_without_privileges_costs_at_most_2_mib() {
     }
 }
 
-/// Bytes a second that one stream gets through where a round trip takes [`ROUND_TRIP`].
-const THROUGHPUT: f64 = 50e6;
+/// Bytes a second that one stream gets through where a round trip takes [`ROUND_TRIP`]: more than with
+/// 128 KiB under way (13 MB/s), and far less than what the buffers allow (130 MB/s), which a busy machine may
+/// not reach.
+const THROUGHPUT: f64 = 20e6;
 const ROUND_TRIP: Duration = Duration::from_millis(10);
 
 /// A busy machine gets a few chances: what buffers allow does not depend on it.
