@@ -151,8 +151,6 @@ pub mod ask {
     pub const LIMIT: u32 = 7;
     /// Stop where the splice began, if the receiver has acknowledged nothing since.
     pub const RETRACT: u32 = 8;
-    /// Hold the peer of `source` no longer: see [`super::super::state::Socket::hold`].
-    pub const LET_GO: u32 = 9;
 }
 
 /// How the programs answer.
@@ -191,10 +189,6 @@ pub struct Command {
     pub a: u32,
     /// See [`ConnEntry::generation`].
     pub generation: u32,
-    /// Not zero: a source that is ahead is held, so that it comes to rest. See [`Socket::hold`].
-    pub may_hold: u32,
-    /// Always zero.
-    pub padding: u32,
     /// Bytes left of the body, or [`UNKNOWN`](super::state::UNKNOWN); or see [`ask::WIDEN`], [`ask::LIMIT`].
     pub length: u64,
     /// See [`ConnEntry::most`].

@@ -47,12 +47,6 @@ impl Packet {
         self.flags & flags != 0
     }
 
-    /// Whether it is nothing but an acknowledgement.
-    #[inline(always)]
-    pub(super) const fn is_bare(&self) -> bool {
-        self.len == 0 && !self.has(flag::FIN | flag::RST)
-    }
-
     /// Whether its sender has bytes ahead of what it waits for. (It may say as well what it has got twice:
     /// RFC 2883.)
     #[inline(always)]

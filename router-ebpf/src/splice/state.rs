@@ -3,10 +3,8 @@
 //! *Wire* numbers are what the peers see, *socket* numbers what the gateway's sockets believe. A
 //! *position* is a byte's place in the spliced range, in 64 bits: the first byte spliced is at 0.
 
-use super::{
-    packet::{self, Packet},
-    seq, window,
-};
+use super::seq;
+use super::window;
 use crate::framing::Framing;
 
 /// Who moves the bytes of the pair, in [`word`].
@@ -109,62 +107,6 @@ pub struct Socket {
     pub limit: u32,
     /// The highest number that one of its packets had, or one in its name.
     pub number: u32,
-    /// An odd number: the peer is promised no more than it has been, so that it comes to rest, and stays there until
-    /// what went before the splice has left; since when, in units of [`HOLD_UNIT_NS`]. [`LET_GO`]: no longer, and the
-    /// next acknowledgement is to tell the peer. Else zero.
-    pub hold: u32,
-}
-
-/// A value of [`Socket::hold`].
-pub const LET_GO: u32 = 2;
-/// The unit of [`Socket::hold`], in nanoseconds: about a millisecond.
-pub const HOLD_UNIT_NS: u64 = 1 << 20;
-/// How long a peer is held, in units of [`HOLD_UNIT_NS`], if nobody lets it go on. In this time user space comes to
-/// read what the peer had sent.
-pub const MAX_HOLD: u32 = 100;
-
-impl Socket {
-    /// Promises the peer no more, from the time `now_ns` on. That time is not put off if it is held already.
-    #[inline(always)]
-    pub const fn hold_peer(&mut self, now_ns: u64) {
-        if self.hold == 0 {
-            self.hold = (now_ns / HOLD_UNIT_NS) as u32 | 1;
-        }
-    }
-
-    /// Whether the peer is held.
-    #[inline(always)]
-    pub const fn holds_peer(&self) -> bool {
-        self.hold & 1 != 0
-    }
-
-    /// Lets the peer go on, if it is held.
-    #[inline(always)]
-    pub const fn let_go(&mut self) {
-        if self.holds_peer() {
-            self.hold = LET_GO;
-        }
-    }
-
-    /// Lets the peer go on if it has been held for too long.
-    #[inline(always)]
-    pub const fn let_go_in_time(&mut self, now_ns: u64) {
-        let now = (now_ns / HOLD_UNIT_NS) as u32 | 1;
-        if now.wrapping_sub(self.hold) > MAX_HOLD {
-            self.let_go();
-        }
-    }
-
-    /// The number of a packet that may tell the peer of a window again that it was held from: not an old one, as a
-    /// socket's probes have, or the peer would not believe it. Nothing is left to be told then.
-    #[inline(always)]
-    pub(crate) const fn number_of_news(&mut self, packet: &Packet, seq: u32) -> u32 {
-        if !packet.has(packet::flag::ACK) {
-            return seq;
-        }
-        self.hold = 0;
-        if packet.is_bare() && seq::before(seq, self.next) { self.next } else { seq }
-    }
 }
 
 /// No end is known.
@@ -502,20 +444,16 @@ impl Pair {
         );
     }
 
-    /// The window field for the source, with an acknowledgement up to `position`. One that is held is promised no
-    /// more than before.
+    /// The window field for the source, with an acknowledgement up to `position`.
     #[inline(always)]
     pub(crate) fn window_for_source(&mut self, position: i64) -> u16 {
-        let held = self.source.holds_peer();
         let splice = &mut self.splice;
         let limit = splice.forwarded as i64 + splice.offer;
         // No end that is known lies so far away that this could overflow.
         let behind = splice.length as i64 + splice.behind;
         let known = splice.length < UNTIL_CLOSE;
         let limit = if known && behind < limit { behind } else { limit };
-        if !held {
-            splice.promised = window::promise(splice.promised, splice.edge, limit);
-        }
+        splice.promised = window::promise(splice.promised, splice.edge, limit);
         window::raw(self.splice.promised - position, self.source.scale_own)
     }
 }

@@ -37,19 +37,13 @@ pub(super) fn run(skb: *mut __sk_buff) -> u32 {
                 let Some(receiver) = conn(command.receiver) else { return answer::FAILED };
                 with_both(command, source, receiver, false)
             }
-            ask::STOP | ask::WIDEN | ask::RETRACT | ask::LET_GO => {
+            ask::STOP | ask::WIDEN | ask::RETRACT => {
                 let Some(lock) = Lock::take(&raw mut (*source).lock) else { return answer::LOCKED };
                 let Some(pair_lock) = Lock::take(&raw mut (*source).pair_lock) else {
                     drop(lock);
                     return answer::LOCKED;
                 };
-                if command.what == ask::LET_GO {
-                    match (*source).role {
-                        role::NONE => (*source).socket.let_go(),
-                        role::SOURCE => (*source).pair.source.let_go(),
-                        _ => {}
-                    }
-                } else if command.what == ask::WIDEN {
+                if command.what == ask::WIDEN {
                     if (*source).role == role::SOURCE && (*source).generation == command.generation
                     {
                         (*source).pair.widen(command.length as i64);
@@ -140,12 +134,7 @@ unsafe fn join(command: &Command, source: *mut ConnEntry, receiver: *mut ConnEnt
         match source.pair.prepare(command.h, command.a, command.length, command.framing) {
             Ok((_, live)) => source.pair.word = live,
             Err(Refusal::Busy) => return answer::BUSY,
-            Err(Refusal::Behind) => {
-                if command.may_hold != 0 {
-                    source.socket.hold_peer(now());
-                }
-                return answer::BEHIND;
-            }
+            Err(Refusal::Behind) => return answer::BEHIND,
             Err(Refusal::Window) => return answer::WINDOW,
         }
         atomic::swap(source.ticket.as_ptr(), command.ticket);
@@ -178,7 +167,6 @@ unsafe fn part(command: &Command, source: *mut ConnEntry, receiver: *mut ConnEnt
         }
         source.word = source.pair.word;
         source.socket = source.pair.source;
-        source.socket.let_go();
         receiver.socket = source.pair.receiver;
         source.role = role::NONE;
         receiver.role = role::NONE;

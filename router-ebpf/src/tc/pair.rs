@@ -64,9 +64,6 @@ pub(super) unsafe fn leaves_at_rest(work: *mut Work, entry: *mut ConnEntry) {
             w.outcome.socket = w.packet;
             return;
         }
-        if entry.socket.holds_peer() {
-            entry.socket.let_go_in_time(now());
-        }
         w.outcome.socket = translate::egress_at_rest(&mut entry.socket, &w.packet);
         // What waited for the socket when the programs came to know it has not passed them.
         let mut i = 0;
@@ -269,9 +266,6 @@ pub(super) unsafe fn leaves(work: *mut Work, source: *mut ConnEntry, side: Side)
             (*source).stop = stop::BYPASSED;
             let events = halt(&mut (*source).pair);
             settle(source, events);
-        }
-        if receiver == 0 && (*source).pair.source.holds_peer() {
-            (*source).pair.source.let_go_in_time(now());
         }
         decide_egress(work, &raw mut (*source).pair, receiver);
         let w = &mut *work;

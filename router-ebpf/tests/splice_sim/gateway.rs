@@ -2,7 +2,7 @@
 
 use router_ebpf::{
     framing::Framing,
-    splice::state::{Refusal, Splice, UNKNOWN, UNTIL_CLOSE, mode, word},
+    splice::state::{Splice, UNKNOWN, UNTIL_CLOSE, mode, word},
 };
 
 use crate::{
@@ -32,8 +32,6 @@ struct Relay {
     framing: Framing,
     flow: Flow,
     stop_at: Option<Time>,
-    /// How often the source may still be held.
-    may_hold: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -135,20 +133,7 @@ impl World {
         for conn in [source, receiver] {
             if self.conns[conn].link == Some(link) {
                 self.conns[conn].link = None;
-                self.conns[conn].socket.let_go();
             }
-        }
-    }
-
-    /// Lets a source go on that was held until it was spliced: once what was written before has been sent, or after
-    /// a while.
-    fn let_go_behind(&mut self, from: usize, to: usize) {
-        let sent = self.conns[to].own.has_sent_all();
-        if self.conns[from].socket.holds_peer() && (sent || self.random.below(100) == 0) {
-            self.seen.note(if sent { "let go behind" } else { "let go" });
-            self.conns[from].socket.let_go();
-            self.conns[from].own.probe(self.now);
-            self.flush(from);
         }
     }
 
@@ -280,7 +265,6 @@ impl World {
             framing,
             flow: Flow::Copying,
             stop_at: None,
-            may_hold: 8,
         };
         self.users[i].step = Step::Relay(relay);
     }
@@ -443,30 +427,17 @@ impl World {
         let mut pair = self.pair(link);
         match pair.prepare(h, a, length, relay.framing) {
             Ok((expected, live)) => {
-                if pair.source.holds_peer() {
-                    self.seen.note("spliced once it was held");
-                }
                 self.store(link, &pair);
                 self.conns[relay.from].link = Some(link);
                 self.conns[relay.to].link = Some(link);
                 relay.flow = Flow::Prepared(link, expected, live);
             }
-            Err(refusal) => {
-                if matches!(refusal, Refusal::Behind) && relay.may_hold > 0 {
-                    relay.may_hold -= 1;
-                    let now_ns = self.now * 1_000_000;
-                    self.conns[relay.from].socket.hold_peer(now_ns);
-                }
-                self.seen.note(format!("refused: {refusal:?}"));
-            }
+            Err(refusal) => self.seen.note(format!("refused: {refusal:?}")),
         }
     }
 
     fn live(&mut self, i: usize, mut relay: Relay, link: usize) {
         let Relay { response, from, to, .. } = relay;
-        if self.random.below(2) == 0 {
-            self.let_go_behind(from, to);
-        }
         if self.links[link].ended {
             self.account(&mut relay, link);
             assert_eq!(relay.left, 0, "the end is where the body ends");

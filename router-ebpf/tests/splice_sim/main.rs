@@ -103,7 +103,6 @@ fn requests_and_other_partners() {
         Kind { requests: true, many: true, impaired: true, chunked: true, ..Kind::default() };
     let seen = run(60, kind);
     assert!(seen.get("requests spliced") > 20, "{seen:?}");
-    assert!(seen.get("spliced once it was held") > 10, "{seen:?}");
 }
 
 #[test]

@@ -319,13 +319,7 @@ impl Tcp {
         self.segment(self.send_number(from), data, flags, now);
     }
 
-    /// Whether all that was written has been sent.
-    pub(crate) fn has_sent_all(&self) -> bool {
-        self.max >= self.total()
-    }
-
-    /// Asks for a sign of life, or tells the peer of a window.
-    pub(crate) fn probe(&mut self, now: Time) {
+    fn probe(&mut self, now: Time) {
         let before = self.send_number(self.una).wrapping_sub(1);
         self.segment(before, Vec::new(), flag::ACK, now);
     }

@@ -108,14 +108,6 @@ impl KernelEngine {
         }
     }
 
-    /// Lets a source go on that was to come to rest for a hand-over, if it was: there is to be none of its body any
-    /// more.
-    pub fn let_go(&self, source: &Conn) {
-        if let Self::Splice(engine) = self {
-            engine.let_go(source);
-        }
-    }
-
     /// See [`Loaded::segment`].
     pub const fn segment(&self) -> Option<u32> {
         match self {

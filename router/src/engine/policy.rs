@@ -19,6 +19,8 @@ use crate::config::{Config, EngineMode};
 pub struct Attempts {
     /// Hand-overs that did not last: each makes the next one less likely to pay.
     short: u32,
+    /// Body bytes that user space must have relayed before the next attempt.
+    after: u64,
     /// Whether the source had sent on before the last attempt.
     outrun: bool,
 }
@@ -40,8 +42,8 @@ impl Attempts {
     /// After one that found unread bytes, those must be relayed first: another attempt without them
     /// would fail in the same way, and again, before the event loop ever gets to read them. And the next
     /// one comes before the receiver has them: it may be its answer that makes the source go on, at once.
-    pub fn note(&mut self, end: &HandoverEnd, copier: &mut Copier, moved: u64) {
-        copier.wait_for_more();
+    pub fn note(&mut self, end: &HandoverEnd, copier: &Copier, moved: u64) {
+        self.wait(copier);
         self.outrun = *end == HandoverEnd::Declined(Decline::Unread);
         match end {
             HandoverEnd::Declined(
@@ -66,8 +68,13 @@ impl Attempts {
         }
     }
 
-    fn encourage(self) -> bool {
-        self.short <= Self::MAX_SHORT
+    /// Makes no further attempt before more has been moved.
+    pub fn wait(&mut self, copier: &Copier) {
+        self.after = copier.bytes() + 1;
+    }
+
+    fn encourage(self, copier: &Copier) -> bool {
+        self.short <= Self::MAX_SHORT && copier.bytes() >= self.after
     }
 }
 
@@ -126,7 +133,8 @@ impl Policy {
     }
 
     fn pays(&self, copier: &Copier, attempts: Attempts) -> bool {
-        if self.mode == EngineMode::Userspace || !attempts.encourage() || copier.source_done() {
+        if self.mode == EngineMode::Userspace || !attempts.encourage(copier) || copier.source_done()
+        {
             return false;
         }
         // The kernel moves bytes as they are.
@@ -226,30 +234,36 @@ mod tests {
     #[test]
     fn unread_bytes_are_carried_before_the_next_attempt() {
         let policy = Policy { mode: EngineMode::Sockmap, ..AT_ONCE };
-        let mut copier = Copier::new(Framing::length(1000), Output::Verbatim);
+        let copier = Copier::new(Framing::length(1000), Output::Verbatim);
         let mut attempts = Attempts::default();
         for _ in 0..100 {
-            attempts.note(&HandoverEnd::Declined(Decline::Unread), &mut copier, 0);
+            attempts.note(&HandoverEnd::Declined(Decline::Unread), &copier, 0);
         }
+        assert!(!policy.pays(&copier, attempts), "nothing has been moved since");
+        attempts.after = copier.bytes();
         assert_eq!(
             policy.hand_over(&copier, attempts),
             HandoverPoint::HeldBack,
             "it is no reason to give up"
         );
         for _ in 0..100 {
-            attempts.note(&HandoverEnd::TakenBack(TakeBack::Backlog), &mut copier, 1 << 20);
+            attempts.note(&HandoverEnd::TakenBack(TakeBack::Backlog), &copier, 1 << 20);
         }
+        attempts.after = copier.bytes();
         assert!(policy.pays(&copier, attempts), "these were worth it");
         for _ in 0..100 {
-            attempts.note(&HandoverEnd::TakenBack(TakeBack::Hole), &mut copier, 1000);
+            attempts.note(&HandoverEnd::TakenBack(TakeBack::Hole), &copier, 1000);
         }
+        attempts.after = copier.bytes();
         assert!(policy.pays(&copier, attempts), "packets get lost");
         for _ in 0..=Attempts::MAX_SHORT {
-            attempts.note(&HandoverEnd::TakenBack(TakeBack::Backlog), &mut copier, 1000);
+            attempts.note(&HandoverEnd::TakenBack(TakeBack::Backlog), &copier, 1000);
         }
+        attempts.after = copier.bytes();
         assert!(!policy.pays(&copier, attempts), "these were not");
         attempts = Attempts::default();
-        attempts.note(&HandoverEnd::TakenBack(TakeBack::Crossed), &mut copier, 1 << 20);
+        attempts.note(&HandoverEnd::TakenBack(TakeBack::Crossed), &copier, 1 << 20);
+        attempts.after = 0;
         assert!(!policy.pays(&copier, attempts));
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::net::TcpInfo;
-pub(super) use crate::net::{unacknowledged as send_queue, unsent};
+pub(super) use crate::net::unacknowledged as send_queue;
 
 /// Offset of `tcpi_bytes_acked` in `struct tcp_info`, in bytes; part of the kernel's interface since 4.1.
 const BYTES_ACKED: usize = 120;

@@ -74,7 +74,7 @@ pub(super) async fn always_quicker(
             let handover = engine.hand_over(Handover::new(from, to, framing, IDLE));
             let outcome = handover.await;
             assert_eq!(outcome.end, HandoverEnd::Declined(Decline::Unread));
-            attempts.note(&outcome.end, &mut copier, 0);
+            attempts.note(&outcome.end, &copier, 0);
             refused += 1;
         }
     }

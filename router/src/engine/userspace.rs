@@ -79,8 +79,6 @@ pub struct Copier {
     kept: Option<BytesMut>,
     /// Bytes kept at most.
     keep: usize,
-    /// How many of `bytes` there must be before it is drained.
-    drained_from: u64,
 }
 
 impl Copier {
@@ -90,25 +88,7 @@ impl Copier {
         let (bytes, limit) = (0, u64::MAX);
         let (reads, ahead) = (0, 0);
         let (queue, kept, keep) = (VecDeque::new(), None, 0);
-        let drained_from = 0;
-        Self {
-            queue,
-            framing,
-            output,
-            bytes,
-            limit,
-            reads,
-            ahead,
-            progress,
-            kept,
-            keep,
-            drained_from,
-        }
-    }
-
-    /// Is not [`Step::Drained`] again before more has come from the source.
-    pub fn wait_for_more(&mut self) {
-        self.drained_from = self.bytes + 1;
+        Self { queue, framing, output, bytes, limit, reads, ahead, progress, kept, keep }
     }
 
     /// Keeps a copy of the next `limit` bytes that come from the source, until [`Copier::forget`].
@@ -240,11 +220,7 @@ impl Copier {
             match self.poll_pass(cx, from, to, holds) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending
-                    if hand_over != HandoverPoint::Never
-                        && self.queue.is_empty()
-                        && self.bytes >= self.drained_from =>
-                {
+                Poll::Pending if hand_over != HandoverPoint::Never && self.queue.is_empty() => {
                     return Poll::Ready(Ok(Step::Drained));
                 }
                 Poll::Pending => return Poll::Pending,

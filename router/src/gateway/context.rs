@@ -63,13 +63,6 @@ impl WorkerContext {
         }
     }
 
-    /// Lets the source of a body go on that was to come to rest for a hand-over: there is none to come.
-    pub(super) fn let_go(&self, source: &Conn) {
-        if let Some(engine) = &self.engine {
-            engine.let_go(source);
-        }
-    }
-
     /// Whether connections are to be closed once their exchange is over.
     pub(super) fn is_draining(&self) -> bool {
         *self.shared.phase.borrow() > Phase::Running

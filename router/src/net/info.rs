@@ -49,8 +49,6 @@ impl TcpInfo {
 
 /// `SIOCOUTQ`.
 const SIOCOUTQ: libc::c_ulong = 0x5411;
-/// `SIOCOUTQNSD`.
-const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 
 /// Bytes written to the socket that its peer's kernel has not acknowledged (tcp(7), `SIOCOUTQ`). After
 /// a connection broke, those that it never will.
@@ -58,21 +56,9 @@ const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 /// # Errors
 /// When it is no TCP socket.
 pub fn unacknowledged(socket: &impl AsFd) -> io::Result<u64> {
-    queued(socket, SIOCOUTQ)
-}
-
-/// Bytes written to the socket that it has not sent yet: they do not fit into its peer's window, or the network's.
-///
-/// # Errors
-/// When it is no TCP socket.
-pub fn unsent(socket: &impl AsFd) -> io::Result<u64> {
-    queued(socket, SIOCOUTQNSD)
-}
-
-fn queued(socket: &impl AsFd, request: libc::c_ulong) -> io::Result<u64> {
     let mut waiting: libc::c_int = 0;
     // SAFETY: the request writes an int.
-    let rc = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, &raw mut waiting) };
+    let rc = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCOUTQ, &raw mut waiting) };
     if rc == 0 { Ok(waiting.max(0) as u64) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -124,24 +110,5 @@ mod tests {
             }
         }
         assert!(unacknowledged(&std::fs::File::open("/dev/null").unwrap()).is_err());
-    }
-
-    #[test]
-    fn what_the_peers_window_has_no_room_for_is_unsent() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut far = listener.accept().unwrap().0;
-        near.write_all(b"sent").unwrap();
-        assert_eq!(unsent(&near).unwrap(), 0);
-        near.set_nonblocking(true).unwrap();
-        let mut written = 4;
-        while let Ok(n) = near.write(&[0; 4096]) {
-            written += n;
-        }
-        let waits = unsent(&near).unwrap();
-        assert!(waits > 0 && waits <= unacknowledged(&near).unwrap(), "{waits} of {written}");
-        std::io::copy(&mut (&mut far).take(written as u64), &mut std::io::sink()).unwrap();
-        assert_eq!(unsent(&near).unwrap(), 0);
-        assert!(unsent(&std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 }

@@ -7,5 +7,5 @@ pub mod socket;
 mod stream;
 
 pub use hangup::{HangupWatch, Side, Watched};
-pub use info::{TcpInfo, unacknowledged, unsent};
+pub use info::{TcpInfo, unacknowledged};
 pub use stream::{READ_BUFFER_BYTES, Stream, with_read_buffer};

@@ -101,13 +101,6 @@ pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
         timestamps,
         ..*packet
     };
-    let (window, edge) = (wire.window, socket.own_edge);
-    if socket.holds_peer() {
-        let left = window::raw(seq::distance(wire.ack, edge), socket.scale_own);
-        wire.window = if left < window { left } else { window };
-    } else if socket.hold != 0 {
-        wire.seq = socket.number_of_news(packet, wire.seq);
-    }
     if socket.doubt != 0
         && wire.len != 0
         && seq::distance(wire.seq, socket.peer_edge) < wire.len as i64
@@ -118,10 +111,5 @@ pub fn egress_at_rest(socket: &mut Socket, packet: &Packet) -> Packet {
         wire.flags &= !(flag::FIN | flag::PSH);
     }
     observe_own(socket, &wire);
-    if socket.holds_peer() {
-        // It takes as much as before, and the peer may have been told of more than a field in units can say.
-        socket.own_window = window;
-        socket.own_edge = seq::later(socket.own_edge, edge);
-    }
     wire
 }

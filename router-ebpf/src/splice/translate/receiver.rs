@@ -74,8 +74,6 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
         let echo = timestamps::echo(stamp.echo, splice.ts_forth, oldest, source.ts_peer);
         Timestamps { value, echo }
     });
-    // The receiver has everything that went before.
-    pair.source.let_go();
     let bare = packet.len == 0 && !packet.has(flag::FIN);
     out.peer = acknowledge(pair, timestamps, Sack::default());
     let splice = &pair.splice;
@@ -87,9 +85,6 @@ pub fn from_receiver(pair: &mut Pair, packet: &Packet, out: &mut Outcome) {
     out.peer.flags |= packet.flags & flag::ECE;
     if bare && packet.seq.wrapping_add(1) == pair.receiver.own_ack {
         out.peer.seq = out.peer.seq.wrapping_sub(1);
-    } else if bare || moved {
-        // It goes to the source, which hears of its window by it.
-        pair.source.hold = 0;
     }
     if pair.mode() == mode::DRAIN && at == pair.splice.length as i64 {
         // The last of this splice: from here on, the permanent offsets do it all.

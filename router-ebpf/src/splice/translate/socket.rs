@@ -8,7 +8,7 @@ use crate::splice::{
     options::Sack,
     packet::{Packet, flag},
     seq,
-    state::{LET_GO, Pair, Socket, mode},
+    state::{Pair, Socket, mode},
     timestamps::Timestamps,
     verdict::{Outcome, Plan, Side, Verdict},
     window,
@@ -45,15 +45,9 @@ fn egress_of_source_socket(pair: &mut Pair, packet: &Packet) -> Packet {
     pair.source.ts_floor = value;
     let timestamps = restamp(&packet.timestamps, |stamp| Timestamps { value, echo: stamp.echo });
     let acked = acknowledge(pair, timestamps, Sack::default());
-    let seq = if pair.source.hold == LET_GO {
-        // It was held to come to rest, and may have no window left.
-        pair.source.number_of_news(packet, seq)
-    } else {
-        if packet.is_bare() && seq::before(seq, pair.source.next) {
-            pair.source.asks = 1;
-        }
-        seq
-    };
+    if packet.len == 0 && !packet.has(flag::FIN | flag::RST) && seq::before(seq, pair.source.next) {
+        pair.source.asks = 1;
+    }
     let wire = Packet { seq, len: packet.len, flags: packet.flags, ..acked };
     if packet.has(flag::ACK) {
         pair.source.own_ack = packet.ack.wrapping_add(pair.source.rx);

@@ -3,7 +3,7 @@ use crate::{
     framing::Framing,
     splice::{
         options::Block,
-        state::{HOLD_UNIT_NS, LET_GO, MAX_HOLD, Socket, mode},
+        state::{Socket, mode},
         verdict::{Action, Side, event},
     },
 };
@@ -163,96 +163,6 @@ fn a_smaller_window_is_believed_with_something_new() {
     socket.own_edge = 5000;
     egress_at_rest(&mut socket, &own(60, 10, 101));
     assert_eq!(socket.own_edge, 1101);
-}
-
-fn own(seq: u32, ack: u32) -> Packet {
-    Packet { seq, ack, window: 60_000, flags: flag::ACK, ..Packet::default() }
-}
-
-/// The units of its window are larger than what is left again and again.
-#[test]
-fn a_peer_that_is_held_is_promised_no_more_and_no_less() {
-    let mut socket =
-        Socket { own_edge: 5000, own_ack: 100, next: 50, scale_own: 8, ..Socket::default() };
-    socket.hold_peer(0);
-    let mut said = 5000;
-    for acked in (100..=5000).step_by(7) {
-        let wire = egress_at_rest(&mut socket, &own(50, acked));
-        let edge = acked + (u32::from(wire.window) << 8);
-        assert!(edge <= 5000 && edge + 256 > said.min(5000), "{edge} after {said}");
-        said = edge;
-        assert_eq!((socket.own_edge, socket.own_window), (5000, 60_000));
-    }
-    assert_eq!(egress_at_rest(&mut socket, &own(50, 5000)).window, 0);
-    socket.let_go();
-    let news = egress_at_rest(&mut socket, &own(49, 5000));
-    assert_eq!((news.seq, news.window), (50, 60_000), "a probe's number would not be believed");
-    assert_eq!(socket.own_edge, 5000 + (60_000 << 8));
-    assert_eq!(egress_at_rest(&mut socket, &own(49, 5000)).seq, 49, "a probe is one again");
-}
-
-#[test]
-fn nobody_is_held_for_ever() {
-    for start in [0, 77, HOLD_UNIT_NS << 32] {
-        let mut socket = Socket::default();
-        let after = |units: u32| start + u64::from(units) * HOLD_UNIT_NS;
-        socket.hold_peer(start);
-        socket.let_go_in_time(after(MAX_HOLD - 2));
-        assert!(socket.holds_peer(), "{start}");
-        socket.let_go_in_time(after(MAX_HOLD + 2));
-        assert_eq!(socket.hold, LET_GO, "{start}");
-    }
-    let mut never = Socket::default();
-    never.let_go_in_time(HOLD_UNIT_NS << 20);
-    never.let_go();
-    assert_eq!(never.hold, 0);
-}
-
-/// A pair whose source has no window left: it was held until it came to rest.
-fn held() -> Pair {
-    let mut source =
-        Socket { next: 50, own_ack: 90, own_edge: 100, own_window: 1000, ..Socket::default() };
-    source.hold_peer(0);
-    assert_eq!(egress_at_rest(&mut source, &own(50, 100)).window, 0);
-    let receiver = Socket { peer_edge: 9000, own_ack: 70, ..Socket::default() };
-    let mut pair = Pair::new(source, receiver, 1, 100);
-    pair.word = pair.prepare(100, 500, 1 << 40, Framing::none()).unwrap().1;
-    pair
-}
-
-/// The receiver may have nothing to acknowledge that would tell it.
-#[test]
-fn a_source_that_was_held_hears_of_the_receivers_window_once_it_is_let_go() {
-    let mut pair = held();
-    let still = passed(egress(&mut pair, Side::Source, &own(50, 100)).action);
-    assert_eq!(still.window, 0, "the receiver's socket may not have sent all yet");
-    pair.source.let_go();
-    let news = passed(egress(&mut pair, Side::Source, &own(49, 100)).action);
-    assert_eq!((news.seq, news.ack), (50, 100));
-    assert_eq!(news.window, 8500, "as far as the receiver's window, and what the socket takes");
-    assert_eq!((pair.source.hold, pair.source.asks), (0, 0));
-    assert_eq!(passed(egress(&mut pair, Side::Source, &own(49, 100)).action).seq, 49);
-    assert_eq!(pair.source.asks, 1);
-}
-
-#[test]
-fn a_receiver_that_has_what_went_before_lets_the_source_go() {
-    let mut pair = held();
-    let ack = |ack| Packet { seq: 70, ack, window: 9000, flags: flag::ACK, ..Packet::default() };
-    let verdict = ingress_from_receiver(&mut pair, &ack(499));
-    assert!(matches!(verdict.action, Action::Pass(_)), "{verdict:?}");
-    assert!(pair.source.holds_peer());
-    let probe = Packet { seq: 69, ..ack(500) };
-    let Action::Split { peer, .. } = ingress_from_receiver(&mut pair, &probe).action else {
-        panic!("it is bare, and the socket waits for one")
-    };
-    assert_eq!((peer.seq, peer.window), (49, 9000));
-    assert_eq!(pair.source.hold, LET_GO, "a probe's number is not believed");
-    let Action::Forward(peer) = ingress_from_receiver(&mut pair, &ack(500)).action else {
-        panic!("nobody else waits for it")
-    };
-    assert_eq!((peer.seq, peer.ack, peer.window), (50, 100, 9000));
-    assert_eq!(pair.source.hold, 0);
 }
 
 /// From elsewhere, or a window probe: the receiver answers, and no number is believed.

@@ -190,7 +190,6 @@ impl World {
         let head = match self.conns[conn].link {
             None => {
                 let Conn { word, socket, .. } = &mut self.conns[conn];
-                socket.let_go_in_time(self.now * 1_000_000);
                 if word::mode(*word) == mode::DEAD {
                     segment.head
                 } else {
@@ -201,9 +200,6 @@ impl World {
                 let source = self.links[link].source == conn;
                 let side = if source { Side::Source } else { Side::Receiver };
                 let mut pair = self.pair(link);
-                if source {
-                    pair.source.let_go_in_time(self.now * 1_000_000);
-                }
                 let action = translate::egress(&mut pair, side, &segment.head).action;
                 self.store(link, &pair);
                 match action {

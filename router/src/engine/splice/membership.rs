@@ -7,17 +7,16 @@ use std::{
     os::fd::AsFd,
     rc::Rc,
     sync::Arc,
-    time::Duration,
 };
 
 use router_ebpf::splice::layout::{Command, LOOPBACK, ask, flag};
 
 use super::UNSPLICED_WINDOW;
 use crate::{
-    engine::{outcome::Decline, tcp},
+    engine::outcome::Decline,
     kernel::{
         conntrack::Conntrack,
-        splice::{Entry, Info, SpliceObject, acknowledge_now, probe},
+        splice::{Info, SpliceObject},
     },
     net::Stream,
 };
@@ -26,17 +25,9 @@ use crate::{
 const HEADERS_V4: u32 = 40;
 const HEADERS_V6: u32 = 60;
 
-/// Round-trip times of peers that are near, in microseconds: of clients whose requests may have to wait for
-/// [`UNSPLICED_WINDOW`], and of both peers where a source is held. From farther away it would be slow.
+/// Round-trip times of clients whose requests may have to wait for [`UNSPLICED_WINDOW`], in microseconds. From farther
+/// away it would be slow.
 const NEAR_RTT_US: u32 = 4_000;
-
-/// How many attempts in a row may find a peer ahead before it is no longer held: one that is held comes to rest within
-/// a few. What looks as if it was ahead may be packets that were never its own.
-const MAX_HELD: u32 = 8;
-
-/// How often, and how many times, to see whether a receiver's socket has sent what it was given before a splice.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-const MAX_LOOKS: u32 = 100;
 
 /// A connection's place in the programs' maps; leaves them when dropped.
 ///
@@ -56,8 +47,6 @@ pub(crate) struct Membership {
     untracked: Cell<bool>,
     /// Whether the socket announces no more than [`UNSPLICED_WINDOW`].
     limited: Cell<bool>,
-    /// How many attempts in a row found the peer ahead, and held.
-    held: Cell<u32>,
 }
 
 impl std::fmt::Debug for Membership {
@@ -91,7 +80,6 @@ impl Membership {
             moved: Cell::new(false),
             untracked: Cell::new(false),
             limited: Cell::new(limited),
-            held: Cell::new(0),
         }))
     }
 
@@ -104,13 +92,9 @@ impl Membership {
         self.peer
     }
 
-    fn entry(&self) -> Entry {
-        self.programs.entry(self.index)
-    }
-
     /// The interface that its packets leave by.
     pub(crate) fn interface(&self) -> u32 {
-        self.entry().interface()
+        self.programs.entry(self.index).interface()
     }
 
     /// Whether the peer is on this host.
@@ -185,68 +169,9 @@ impl Membership {
         }
     }
 
-    /// Whether the peer is near. To one that is far away user space sends faster than a source that has filled a
-    /// short path until now: BBR takes ten seconds to believe in a longer one.
-    pub(super) fn is_near(&self) -> bool {
-        self.info.rtt_us < NEAR_RTT_US
-    }
-
-    /// Whether the programs may hold the peer, so that it comes to rest.
-    pub(super) fn may_be_held(&self) -> bool {
-        self.held.get() < MAX_HELD
-    }
-
-    /// Notes that an attempt found the peer ahead.
-    pub(super) fn note_ahead(&self, stream: &Stream) {
-        if self.may_be_held() {
-            self.held.set(self.held.get() + 1);
-            if !self.may_be_held() {
-                self.end_hold(stream);
-            }
-        }
-    }
-
-    /// Lets the peer go on, if it was held until it was spliced: as soon as the receiver's socket `to` has sent what it
-    /// was given before, which what is spliced would overtake. When the receiver has all of that, its acknowledgement
-    /// tells the peer as well.
-    pub(super) async fn let_go_behind(&self, stream: &Stream, to: &Stream) {
-        if self.held.get() == 0 {
-            return;
-        }
-        let waits = || tcp::unsent(to).is_ok_and(|bytes| bytes != 0);
-        let mut looks = 0;
-        while looks < MAX_LOOKS && self.entry().hold() != 0 && waits() {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            looks += 1;
-        }
-        self.let_go(stream);
-    }
-
-    /// Lets the peer go on, if it is held. It may be held again.
-    pub(super) fn let_go(&self, stream: &Stream) {
-        if self.held.take() != 0 {
-            self.end_hold(stream);
-        }
-    }
-
-    /// The peer would ask for a window itself, but only after a while.
-    fn end_hold(&self, stream: &Stream) {
-        let source = self.index;
-        let command = Command { what: ask::LET_GO, source, ..SpliceObject::nothing() };
-        let _ = self.programs.command(&command);
-        // An acknowledgement says what there is to say.
-        let owes = || self.entry().hold() != 0;
-        if owes() {
-            acknowledge_now(stream.as_fd());
-        }
-        if owes() {
-            let _ = probe(stream.as_fd());
-        }
-    }
-
     /// Whether the connection has had packets in both directions that the programs have seen.
     pub(super) fn has_passed(&self, stream: &Stream) -> Result<(), Decline> {
-        let flags = self.entry().flags();
+        let flags = self.programs.entry(self.index).flags();
         let missing = !flags & (flag::KNOWN | flag::ARRIVED);
         if missing == 0 {
             return Ok(());

@@ -10,11 +10,9 @@ mod tests;
 
 use std::{
     cell::{Cell, RefCell},
-    future::{Future as _, poll_fn},
     io,
     net::IpAddr,
     os::fd::AsFd,
-    pin::pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
@@ -233,13 +231,6 @@ impl Splice {
         }
     }
 
-    /// Lets a source go on that was to come to rest, if it was: no further attempt to hand over its body is to come.
-    pub fn let_go(&self, source: &Conn) {
-        if let Some(member) = &source.splice {
-            member.let_go(&source.stream);
-        }
-    }
-
     /// Lets the kernel move bytes until the body ends or something else happens.
     ///
     /// As [`Sockmap::hand_over`](super::sockmap::Sockmap::hand_over). The in-flight counter is released with
@@ -251,16 +242,11 @@ impl Splice {
         if framing.is_done() {
             return HandoverOutcome { bytes: 0, released: false, end: HandoverEnd::Ended };
         }
-        // What it sends itself does not wait for the end of what it receives.
-        self.let_go(to);
         let handed = self.begin(from, to, framing, release, most);
         to.stream.hold_back(false);
         let mut pair = match handed {
             Ok(pair) => pair,
             Err(reason) => {
-                if reason != Decline::Unread {
-                    self.let_go(from);
-                }
                 return HandoverOutcome {
                     bytes: 0,
                     released: false,
@@ -269,30 +255,13 @@ impl Splice {
             }
         };
         let own = IdleLimits::new(first, idle);
-        let mut woken = {
-            let mut lets_go = pin!(async {
-                if let Some(source) = &from.splice {
-                    source.let_go_behind(&from.stream, &to.stream).await;
-                }
-            });
-            let mut woken = pin!(pair.wait(from, to, limits.unwrap_or(&own), watch_target));
-            let mut held = true;
-            poll_fn(|cx| {
-                held = held && lets_go.as_mut().poll(cx).is_pending();
-                woken.as_mut().poll(cx)
-            })
-            .await
-        };
+        let mut woken = pair.wait(from, to, limits.unwrap_or(&own), watch_target).await;
         if pair.entry.stop() == stop::BYPASSED {
             woken = Woken::SourceBroken;
         }
         let quiet = matches!(woken, Woken::Quiet) && pair.part();
         if !quiet {
             pair.give_up();
-        }
-        if quiet {
-            // It may have ended before the receiver's socket had sent everything.
-            self.let_go(from);
         }
         let released = pair.settle();
         let bytes = pair.entry.forwarded();
@@ -345,7 +314,6 @@ impl Splice {
         let generation = entry.generation().wrapping_add(1);
         let (h, _) = entry.bases();
         let (_, a) = inner.programs.entry(target.index()).bases();
-        let may_hold = source.may_be_held() && source.is_near() && target.is_near();
         let command = Command {
             what: ask::HAND_OVER,
             source: source.index(),
@@ -353,7 +321,6 @@ impl Splice {
             h: h.wrapping_add(from.stream.bytes_read() as u32),
             a: a.wrapping_add(to.stream.bytes_written() as u32),
             generation,
-            may_hold: may_hold.into(),
             length: match framing {
                 framing if framing.is_length() => framing.remaining,
                 framing if framing.is_until_close() => UNTIL_CLOSE,
@@ -373,12 +340,7 @@ impl Splice {
         }
         match answer {
             Ok(answer::DONE) => {}
-            Ok(answer::BEHIND) => {
-                if may_hold {
-                    source.note_ahead(&from.stream);
-                }
-                return Err(Decline::Unread);
-            }
+            Ok(answer::BEHIND) => return Err(Decline::Unread),
             Ok(answer::WINDOW) => return Err(Decline::Window),
             Ok(answer::UNKNOWN) => return Err(Decline::Unknown),
             Ok(_) | Err(_) => return Err(Decline::System),

@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    io::{Read, Write},
     sync::atomic::Ordering::SeqCst,
 };
 
@@ -14,11 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    config::EngineMode,
-    engine::{
-        Attempts, Copier, HandoverPoint, KernelEngine, Output, Policy, Step,
-        selftest::data::chunked, testing::always_quicker,
-    },
+    engine::{KernelEngine, selftest::data::chunked, testing::always_quicker},
     kernel::{LoadError, splice::Options},
     net::{
         Stream,
@@ -501,63 +496,6 @@ fn a_source_that_is_always_quicker_is_handed_over() {
         let carrier = KernelEngine::Splice(engine);
         always_quicker(&carrier, (&mut b, &mut instance), (&mut a, &mut client)).await;
         always_quicker(&carrier, (&mut a, &mut client), (&mut b, &mut instance)).await;
-    });
-}
-
-/// It has sent on whenever user space has read everything, as soon as it has a processor of its own.
-#[test]
-fn a_source_that_never_pauses_comes_to_rest() {
-    const BYTES: usize = 64 << 20;
-    const PIECE: usize = 16 << 10;
-    with_engine(|engine| async move {
-        let Pairs { mut a, client, mut b, instance } = Pairs::open(&engine).await;
-        let [client, instance] = [client, instance].map(|far| {
-            let far = far.into_std().unwrap();
-            far.set_nonblocking(false).unwrap();
-            far
-        });
-        let sends = std::thread::spawn(move || {
-            let piece = pattern(12, PIECE);
-            (0..BYTES / PIECE).for_each(|_| (&instance).write_all(&piece).unwrap());
-            instance
-        });
-        let reads = std::thread::spawn(move || {
-            let (expected, mut got) = (pattern(12, PIECE), vec![0; PIECE]);
-            for _ in 0..BYTES / PIECE {
-                (&client).read_exact(&mut got).unwrap();
-                assert!(got == expected);
-            }
-            client
-        });
-        let policy =
-            Policy { mode: EngineMode::Splice, hand_over_from_bytes: 0, hand_over_from_reads: 0 };
-        let mut copier = Copier::new(Framing::length(BYTES as u64), Output::Verbatim);
-        let (mut attempts, mut refused, mut carried) = (Attempts::default(), 0, 0);
-        loop {
-            let step = poll_fn(|cx| {
-                let moment = match copier.bytes() < BYTES as u64 / 16 {
-                    true => HandoverPoint::Never,
-                    false => policy.hand_over(&copier, attempts),
-                };
-                copier.poll(cx, &mut b, &mut a.stream, moment)
-            });
-            let step = step.await;
-            if step.unwrap() == Step::Complete {
-                break;
-            }
-            let framing = copier.framing_mut();
-            let outcome = engine.hand_over(Handover::new(&mut b, &mut a, framing, IDLE)).await;
-            match outcome.end {
-                HandoverEnd::Ended => {}
-                HandoverEnd::Declined(Decline::Unread | Decline::Window) => refused += 1,
-                other => panic!("{other:?}"),
-            }
-            attempts.note(&outcome.end, &mut copier, outcome.bytes);
-            carried += outcome.bytes;
-        }
-        let (_instance, _client) = (sends.join().unwrap(), reads.join().unwrap());
-        println!("{refused} attempts refused, {carried} of {BYTES} bytes carried");
-        assert!(refused <= 20 && carried > BYTES as u64 / 2, "{refused} refused, {carried} bytes");
     });
 }
 

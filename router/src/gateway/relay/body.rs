@@ -65,10 +65,7 @@ impl Relay<'_> {
             })
             .await?;
             match step {
-                Step::Complete => {
-                    self.worker.let_go(&self.upstream);
-                    return Ok(());
-                }
+                Step::Complete => return Ok(()),
                 Step::Drained => {
                     let watch = (instance, &mut next);
                     self.hand_over_response(client, watch, response, ticket, &mut attempts).await?;
@@ -102,7 +99,6 @@ impl Relay<'_> {
             Poll::Ready(Ok(Sent::HandOver)) => {
                 self.upstream.stream.hold_back(false);
                 self.sending.attempts.give_up();
-                self.worker.let_go(client);
             }
             Poll::Ready(Ok(Sent::Finished)) | Poll::Pending => {}
         }
@@ -113,9 +109,6 @@ impl Relay<'_> {
             true => self.worker.hand_over(self.config, from, response, attempts),
             false => HandoverPoint::Never,
         };
-        if hand_over == HandoverPoint::Never {
-            self.worker.let_go(&self.upstream);
-        }
         let step = response.poll(cx, &mut self.upstream, &mut client.stream, hand_over);
         self.learn(response);
         if response.source_done() {

@@ -23,7 +23,7 @@ impl Relay<'_> {
     pub(super) async fn hand_over_request(&mut self, client: &mut Conn) -> Result<(), Broken> {
         let Some(engine) = &self.worker.engine else { return Ok(()) };
         if register(engine, client, &mut self.upstream) {
-            self.sending.copier.wait_for_more();
+            self.sending.attempts.wait(&self.sending.copier);
             return Ok(());
         }
         let idle = self.config.timeouts.body_idle;
@@ -43,7 +43,7 @@ impl Relay<'_> {
             HandoverEnd::Ended => Ok(()),
             HandoverEnd::TakenBack(_) | HandoverEnd::Declined(_) => {
                 let sending = &mut self.sending;
-                sending.attempts.note(&outcome.end, &mut sending.copier, outcome.bytes);
+                sending.attempts.note(&outcome.end, &sending.copier, outcome.bytes);
                 Ok(())
             }
             HandoverEnd::SourceClosed | HandoverEnd::SourceBroken => Err(Broken::ClientGone),
@@ -70,7 +70,7 @@ impl Relay<'_> {
         let Some(engine) = &self.worker.engine else { return Ok(()) };
         self.response_due = true;
         if register(engine, client, &mut self.upstream) {
-            response.wait_for_more();
+            attempts.wait(response);
             return Ok(());
         }
         // The kernel engine watches the client itself.

@@ -22,7 +22,7 @@ use self::{client_watch::ClientWatch, idle_timer::IdleTimer, instance_watch::Ins
 use super::{context::WorkerContext, failure::Broken};
 use crate::{
     config::Config,
-    engine::{Attempts, Conn, Copier, CopyError, HandoverPoint, Step},
+    engine::{Attempts, Conn, Copier, CopyError, Step},
     fleet::{Instance, InstanceId},
     net::unacknowledged,
 };
@@ -161,21 +161,16 @@ impl<'a> Relay<'a> {
         self.forget_if_acknowledged();
         let sending = &mut self.sending;
         let hand_over = self.worker.hand_over(self.config, None, &sending.copier, sending.attempts);
-        if hand_over == HandoverPoint::Never {
-            self.worker.let_go(client);
-        }
         sending.copier.limit(self.body_limit.saturating_sub(self.kernel_request_bytes));
         let step = ready!(sending.copier.poll(cx, client, &mut self.upstream.stream, hand_over));
         match step {
             Ok(Step::Complete) => {
-                self.worker.let_go(client);
                 sending.done = Some(Instant::now());
                 Poll::Ready(Ok(Sent::Finished))
             }
             Ok(Step::Drained) => Poll::Ready(Ok(Sent::HandOver)),
             // The instance takes no more, but it may have said why: the response decides.
             Err(CopyError::TargetGone(error)) => {
-                self.worker.let_go(client);
                 sending.done = Some(Instant::now());
                 sending.broken = Some(error);
                 Poll::Ready(Ok(Sent::Finished))

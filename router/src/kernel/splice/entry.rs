@@ -133,14 +133,6 @@ impl Entry {
         self.u32(offset_of!(ConnEntry, generation))
     }
 
-    /// See [`Socket::hold`], of a source or one to be.
-    pub(crate) fn hold(&self) -> u32 {
-        match self.u32(offset_of!(ConnEntry, role)) {
-            role::SOURCE => self.u32(offset_of!(ConnEntry, pair.source.hold)),
-            _ => self.u32(offset_of!(ConnEntry, socket.hold)),
-        }
-    }
-
     /// See [`ConnEntry::stop`].
     pub(crate) fn stop(&self) -> u32 {
         self.u32(offset_of!(ConnEntry, stop))

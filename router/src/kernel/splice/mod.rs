@@ -477,8 +477,6 @@ impl SpliceObject {
             h: 0,
             a: 0,
             generation: 0,
-            may_hold: 0,
-            padding: 0,
             length: 0,
             most: 0,
             ticket: 0,
