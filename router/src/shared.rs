@@ -17,7 +17,12 @@ use crate::{
 pub enum Phase {
     /// Serving.
     Running,
-    /// Taking no new connections; open exchanges go on.
+    /// Still accepting connections, and closing each after its next answer: load balancers have not all seen yet
+    /// that it is not ready.
+    LameDuck,
+    /// Another process accepts the connections. Those that clients keep are answered once more each.
+    HandedOver,
+    /// Taking no new connections, and keeping none for another request; open exchanges go on.
     Draining,
     /// Over: what is still open is cut.
     Stopped,

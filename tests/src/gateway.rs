@@ -60,7 +60,7 @@ impl Gateway {
         let file = directory.path().join("atalho.toml");
         fs::write(&file, setup.text()).expect("a file in a fresh directory");
         let mut command = atalho(setup.namespace.as_deref());
-        command.arg("serve").arg("--config").arg(&file);
+        command.arg("serve").arg("--config").arg(&file).args(&setup.flags);
         if setup.nobody {
             for (path, mode) in [(directory.path(), 0o755), (&file, 0o644)] {
                 let mode = fs::Permissions::from_mode(mode);
@@ -168,6 +168,11 @@ impl Gateway {
     #[track_caller]
     pub fn control(&self) -> SocketAddr {
         self.control.expect("a control API")
+    }
+
+    /// Where its control API is, if it has one.
+    pub fn control_address(&self) -> Option<SocketAddr> {
+        self.control
     }
 
     /// The URL of the API.

@@ -26,6 +26,7 @@ pub struct Setup {
     pub(crate) network: Option<Arc<Network>>,
     pub(crate) nobody: bool,
     pub(crate) environment: Vec<(String, String)>,
+    pub(crate) flags: Vec<String>,
 }
 
 impl Setup {
@@ -46,6 +47,7 @@ impl Setup {
             network,
             nobody: false,
             environment: Vec::new(),
+            flags: Vec::new(),
         };
         setup
             .set("listen", vec![listen])
@@ -162,6 +164,22 @@ impl Setup {
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Adds a flag of `atalho serve`.
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// At the addresses of a running gateway.
+    pub fn in_place_of(self, gateway: &Gateway) -> Self {
+        let listen: Vec<_> = gateway.addresses().iter().map(ToString::to_string).collect();
+        let setup = self.set("listen", listen).set("admin", gateway.admin().to_string());
+        match gateway.control_address() {
+            Some(address) => setup.set("control.listen", address.to_string()),
+            None => setup,
+        }
     }
 
     /// Runs the gateway in a network namespace.

@@ -135,6 +135,8 @@ impl Status {
             version: env!("CARGO_PKG_VERSION").into(),
             phase: match *shared.phase.borrow() {
                 Phase::Running => "running",
+                Phase::LameDuck => "lame_duck",
+                Phase::HandedOver => "handed_over",
                 Phase::Draining => "draining",
                 Phase::Stopped => "stopped",
             }

@@ -66,6 +66,11 @@ pub(super) struct Options {
     #[arg(long, value_name = "THREADS", env = "ATALHO_THREADS", conflicts_with = "config")]
     threads: Option<u64>,
 
+    /// Take over from the gateway that serves the same addresses on this host, if there is one: it hands its listeners
+    /// over once this one can serve, and ends what it has. When this one cannot start, nothing changes.
+    #[arg(long)]
+    take_over: bool,
+
     /// Write one log line per request. It names no prompt and no header value.
     #[arg(long, env = "ATALHO_ACCESS_LOG", conflicts_with = "config")]
     access_log: bool,
@@ -117,6 +122,6 @@ pub(super) fn serve(options: Options) -> anyhow::Result<ExitCode> {
     config.log.level = options.log_level.unwrap_or(config.log.level);
     heap::return_large_blocks();
     log::init(config.log.format == LogFormat::Json, config.log.level.as_str())?;
-    gateway::run(config, options.fleet.config)?;
+    gateway::run(config, options.fleet.config, options.take_over)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -110,6 +110,16 @@ impl Control {
         self.current.load_full()
     }
 
+    /// Lets another process open the state; nothing can be changed here until it is regained.
+    pub fn release_store(&self) {
+        self.store.release();
+    }
+
+    /// Opens the state again that was released.
+    pub fn regain_store(&self) {
+        self.store.regain();
+    }
+
     /// Whose resources these are.
     pub fn identity(&self) -> &Identity {
         &self.identity

@@ -56,6 +56,20 @@ impl Conn {
         }
     }
 
+    /// As [`poll_fill`](Self::poll_fill), without regard to readiness: what is queued now, or `WouldBlock`.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn try_fill(&mut self, limit: usize) -> io::Result<usize> {
+        let room = limit.saturating_sub(self.input.len());
+        with_read_buffer(|scratch| {
+            let end = room.min(scratch.len());
+            let n = self.stream.try_read(&mut scratch[..end])?;
+            self.input.extend_from_slice(&scratch[..n]);
+            Ok(n)
+        })
+    }
+
     /// Reads once into [`Conn::input`], at most up to `limit` bytes in all. `Ok(0)` is a FIN.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
         let room = limit.saturating_sub(self.input.len());

@@ -81,7 +81,7 @@ impl Fleet {
                 let instance = match shared.or_else(known) {
                     Some(instance) => instance,
                     None => {
-                        let counter = counters.take().map_err(|source| BuildError::NoCounter {
+                        let counter = counters.take_for(&name(&place)).map_err(|source| BuildError::NoCounter {
                             url: url.as_str().into(),
                             endpoint: endpoint.into(),
                             variant: variant.into(),
@@ -171,6 +171,14 @@ impl Fleet {
             fleet.introduce();
         }
         Ok(fleet)
+    }
+
+    /// Where the counters of its instances are, removed ones included, for another process that serves the same
+    /// ones.
+    pub fn slots(&self) -> Vec<(String, u32)> {
+        let staying = self.places.iter().map(|(place, it)| (place, Arc::clone(it)));
+        let leaving = self.leaving.iter().filter_map(|(place, it)| Some((place, it.upgrade()?)));
+        staying.chain(leaving).map(|(place, it)| (name(place), it.counter().slot())).collect()
     }
 
     fn known(&self, place: &Place) -> Option<Arc<Instance>> {
@@ -288,6 +296,12 @@ impl Fleet {
     pub fn leaving(&self) -> impl Iterator<Item = Arc<Instance>> {
         self.leaving.values().filter_map(Weak::upgrade)
     }
+}
+
+/// A place as other processes know it.
+fn name((endpoint, variant, url): &Place) -> String {
+    // No name has a space in it.
+    format!("{endpoint} {variant} {url}")
 }
 
 /// The instances of these variants of an endpoint.

@@ -18,7 +18,7 @@ pub(crate) mod testing;
 mod variant;
 
 pub use build::{BuildError, Fleet};
-pub use counters::{Counter, Counters};
+pub use counters::{Counter, Counters, Foreign};
 pub use diagnosis::{CheckNote, Diagnosis, FailureNote};
 pub use health::{Blame, FailureKind, Status, Verdict};
 pub use instance::{Instance, InstanceId};

@@ -8,18 +8,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::json;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::LocalSet,
 };
 
 use super::{
+    ending::{Ending, Why},
     guard::Guarded,
     made::Made,
     reload::{InForce, Parts, Reloaded, Reloader},
+    takeover::{Ask, Asks, Estate},
 };
 use crate::{
     admin,
@@ -48,6 +50,10 @@ pub(super) struct Setup {
     pub(super) guarded: Guarded,
     /// Says that a worker thread ended.
     pub(super) ended: mpsc::UnboundedReceiver<()>,
+    /// What another gateway may take over.
+    pub(super) estate: Estate,
+    /// What one that does asks for.
+    pub(super) asked: mpsc::UnboundedReceiver<Ask>,
 }
 
 /// Runs until all worker threads have ended.
@@ -68,48 +74,50 @@ pub(super) fn run(setup: Setup) -> anyhow::Result<()> {
 
 async fn serve(setup: Setup) -> anyhow::Result<()> {
     let Setup { shared, counters, phase, file, parts, control, .. } = setup;
-    let Setup { admin, addresses, guarded, mut ended, .. } = setup;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    let Setup { admin, addresses, guarded, ended, estate, asked, .. } = setup;
+    let mut ending = Ending::new(phase, ended)?;
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
-    resolve_at_start(&shared).await;
     let format = shared.fleet.load().config().log.format;
     announce(format, &addresses, admin.as_ref(), control.as_ref().map(Made::listener))?;
-    if let Some(listener) = admin {
-        tokio::task::spawn_local(serve_admin(listener, shared.clone()));
-    }
+    let pages = admin.map(|it| tokio::task::spawn_local(serve_admin(it, shared.clone())));
     let (fleets, changed) = watch::channel(());
     let current = shared.clone();
     tokio::task::spawn_local(fleet::health::run(move || current.fleet.load_full(), changed));
     let (current, metrics) = (shared.clone(), shared.metrics.clone());
     let watch = fleet::hot_prefix::watch(move || current.fleet.load_full(), metrics);
     tokio::task::spawn_local(watch);
-    let sources = Sources { file, parts, control };
-    tokio::task::spawn_local(follow(sources, shared.clone(), counters, guarded, hangup, fleets));
-    tokio::select! {
-        name = stop_signal(&mut terminate, &mut interrupt) => {
-            tracing::info!(signal = name, "draining: no new connections, open exchanges go on");
+    let (taken, taken_over) = oneshot::channel();
+    let sources = Sources { file, parts, control, asks: Asks { asked, taken } };
+    let following = follow(sources, shared.clone(), counters, guarded, hangup, fleets);
+    let following = tokio::task::spawn_local(following);
+    let timeouts = || shared.fleet.load().config().timeouts.clone();
+    match ending.begins(taken_over).await? {
+        Why::Signal(signal) => {
+            ending.lame_duck(signal, timeouts().lame_duck).await;
+            estate.close();
+            ending.drain(timeouts().drain).await;
         }
-        _ = ended.recv() => bail!("a worker thread ended by itself; the log says why"),
+        Why::TakenOver(drained) => {
+            // The other process has these addresses, and says what changes.
+            following.abort();
+            pages.inspect(tokio::task::JoinHandle::abort);
+            estate.close();
+            ending.hand_over(drained).await;
+            ending.wait().await;
+            ending.drain(timeouts().drain).await;
+        }
     }
-    phase.send_replace(Phase::Draining);
-    let limit = shared.fleet.load().config().timeouts.drain;
-    tokio::select! {
-        () = all_ended(&mut ended) => tracing::info!("all exchanges have ended"),
-        () = tokio::time::sleep(limit) => {
-            tracing::warn!(?limit, "exchanges are still open after `timeouts.drain`: cutting them");
-        }
-        name = stop_signal(&mut terminate, &mut interrupt) => {
-            tracing::warn!(signal = name, "second signal: cutting open exchanges");
-        }
-    }
-    phase.send_replace(Phase::Stopped);
     Ok(())
 }
 
 /// Host names get a moment to be found before the first request comes.
-async fn resolve_at_start(shared: &Shared) {
-    fleet::resolve_new(&shared.fleet.load_full(), RESOLVE).await;
+///
+/// # Errors
+/// When there is no descriptor left for an event loop.
+pub(super) fn resolve_names(shared: &Shared) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(fleet::resolve_new(&shared.fleet.load_full(), RESOLVE));
+    Ok(())
 }
 
 /// Where the configuration comes from, and what it was at the start.
@@ -117,11 +125,12 @@ struct Sources {
     file: Option<PathBuf>,
     parts: Parts,
     control: Option<Made>,
+    asks: Asks,
 }
 
 /// Takes over what changes of the configuration while the gateway runs.
 async fn follow(
-    Sources { file, parts, control }: Sources,
+    Sources { file, parts, control, asks }: Sources,
     shared: Arc<Shared>,
     counters: Counters,
     guarded: Guarded,
@@ -130,6 +139,8 @@ async fn follow(
 ) {
     let in_force = InForce::new(&shared.fleet, parts, &counters, &shared.metrics);
     let (reloaded, changed) = watch::channel(());
+    let answering =
+        asks.answer(&in_force, &shared, &counters, control.as_ref().map(|it| it.control().clone()));
     let made = async {
         if let Some(control) = control {
             control.follow(&in_force, &fleets, changed).await;
@@ -140,7 +151,7 @@ async fn follow(
         reloaded.send_replace(());
         guarded.replace(&taken.config)
     };
-    tokio::join!(reload(file, &in_force, hangup, applied), made);
+    tokio::join!(reload(file, &in_force, hangup, applied), made, answering);
 }
 
 /// Takes over the configuration file whenever it changes, or on SIGHUP.
@@ -164,18 +175,6 @@ async fn serve_admin(listener: TcpListener, shared: Arc<Shared>) {
     if let Err(error) = admin::serve(listener, shared).await {
         tracing::error!(%error, "the admin pages are gone; requests go on");
     }
-}
-
-async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
-    tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    }
-}
-
-/// Each worker holds a sender: none is left once all have ended.
-async fn all_ended(ended: &mut mpsc::UnboundedReceiver<()>) {
-    while ended.recv().await.is_some() {}
 }
 
 /// Says on standard output where the gateway listens, for people and for scripts that asked for

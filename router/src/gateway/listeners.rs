@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
+use super::takeover::{Predecessor, Role};
 use crate::net::socket;
 
 /// Open listeners: each thread has one of its own for every address.
@@ -17,17 +18,26 @@ pub(super) struct Bound {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// Binds all addresses for all threads, or none. `segment` is that of [`socket::listen`].
+/// Binds all addresses for all threads, or none; those of a `predecessor` are taken over. `segment` is that of
+/// [`socket::listen`].
 pub(super) fn bind(
     addresses: &[SocketAddr],
     threads: usize,
     segment: Option<u32>,
+    mut predecessor: Option<&mut Predecessor>,
 ) -> anyhow::Result<Bound> {
     let mut bound = Bound {
         per_thread: (0..threads).map(|_| Vec::new()).collect(),
         addresses: Vec::with_capacity(addresses.len()),
     };
     for &address in addresses {
+        let taken = predecessor.as_mut().map(|it| it.listeners(Role::Clients, address));
+        if let Some(taken) = taken.filter(|taken| !taken.is_empty()) {
+            share(taken, &mut bound.per_thread)
+                .with_context(|| format!("cannot take over the listeners of {address}"))?;
+            bound.addresses.push(address);
+            continue;
+        }
         // SO_REUSEPORT would let a second gateway of the same user share the port in silence, and
         // take half of the connections: a plain bind finds out first.
         socket::probe_free(address).map_err(|error| refused(address, "clients", error))?;
@@ -41,6 +51,37 @@ pub(super) fn bind(
         bound.addresses.push(actual);
     }
     Ok(bound)
+}
+
+/// Gives each thread listeners of one address, and each listener a thread: nobody else accepts what waits there.
+fn share(listeners: Vec<TcpListener>, threads: &mut [Vec<TcpListener>]) -> io::Result<()> {
+    let first = listeners.len();
+    let more: Vec<_> = (first..threads.len())
+        .map(|index| listeners[index % first].try_clone())
+        .collect::<io::Result<_>>()?;
+    let count = threads.len();
+    for (index, listener) in listeners.into_iter().chain(more).enumerate() {
+        threads[index % count].push(listener);
+    }
+    Ok(())
+}
+
+/// Listens on the only address of its kind, or takes it over from a `predecessor`.
+pub(super) fn single(
+    address: SocketAddr,
+    role: Role,
+    predecessor: Option<&mut Predecessor>,
+) -> anyhow::Result<TcpListener> {
+    let taken = predecessor.and_then(|it| it.listeners(role, address).pop());
+    let whom = match role {
+        Role::Clients => "clients",
+        Role::Admin => "the admin pages",
+        Role::Control => "the control API",
+    };
+    match taken {
+        Some(listener) => Ok(listener),
+        None => TcpListener::bind(address).map_err(|error| refused(address, whom, error)),
+    }
 }
 
 /// What is wrong with an address to listen on, and what to do about it.

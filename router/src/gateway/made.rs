@@ -5,7 +5,11 @@ use std::{net::TcpListener, sync::Arc};
 use anyhow::Context as _;
 use tokio::sync::watch;
 
-use super::{listeners, reload::InForce};
+use super::{
+    listeners,
+    reload::InForce,
+    takeover::{Predecessor, Role},
+};
 use crate::{
     config::{Config, EndpointConfig},
     control::{Control, Identity, reconcile, reconcile::Serving, server},
@@ -22,22 +26,32 @@ impl Made {
     ///
     /// # Errors
     /// When the state cannot be read, or the address not be bound.
-    pub(super) fn open(config: &Config) -> anyhow::Result<Option<Self>> {
+    pub(super) fn open(
+        config: &Config,
+        mut predecessor: Option<&mut Predecessor>,
+    ) -> anyhow::Result<Option<Self>> {
         let Some(address) = config.control.listen else { return Ok(None) };
+        if let Some(predecessor) = &mut predecessor {
+            predecessor.release_store()?;
+        }
         let identity = Identity {
             region: config.control.region.clone(),
             account: config.control.account.clone(),
         };
         let control = Control::open(&config.control.store, identity)
             .context("the control API has no state (`control.store`)")?;
-        let listener = TcpListener::bind(address)
-            .map_err(|error| listeners::refused(address, "the control API", error))?;
+        let listener = listeners::single(address, Role::Control, predecessor)?;
         Ok(Some(Self { control: Arc::new(control), listener }))
     }
 
     /// The endpoints that served when the state was last written.
     pub(super) fn endpoints(&self) -> Vec<EndpointConfig> {
         reconcile::endpoints(&self.control.resources())
+    }
+
+    /// What it keeps its state by.
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.control
     }
 
     pub(super) fn listener(&self) -> &TcpListener {

@@ -15,6 +15,7 @@ mod context;
 mod control;
 mod credentials;
 mod decide;
+mod ending;
 mod exchange;
 mod failure;
 mod forward;
@@ -26,6 +27,7 @@ mod record;
 mod relay;
 mod reload;
 mod scope;
+mod takeover;
 mod worker;
 
 pub(crate) use admit::reachable;
@@ -40,10 +42,12 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
+use self::takeover::{Counted, Estate, Predecessor, Role, Sockets};
 use crate::{
     config::Config,
     engine::{Loaded, startup},
     fleet::{Counters, Fleet},
+    kernel::counters::CounterMemory,
     metrics::Metrics,
     routing::{Sessions, StoredResponses},
     shared::{Phase, Shared},
@@ -54,46 +58,57 @@ const COUNTERS: u32 = 8192;
 
 /// Serves until the process is told to stop.
 ///
-/// `file` is where the configuration came from, to be read again on SIGHUP or when it changes.
+/// `file` is where the configuration came from, to be read again on SIGHUP or when it changes. With `take_over`, the
+/// gateway that serves the same addresses on this host, if there is one, hands them over once this one can serve.
 ///
 /// # Errors
 /// When an address cannot be bound, the configured engine cannot be had, or the system refuses
-/// threads or descriptors.
-pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
+/// threads or descriptors; then the other gateway goes on.
+pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Result<()> {
     listeners::raise_descriptor_limit();
     listeners::grow_descriptor_table();
     let metrics = Metrics::new();
     metrics.config.started();
     let threads = config.worker_threads();
     let loaded = startup::kernel(&config, &metrics)?;
-    let counters = match &loaded {
-        Some(Loaded::Sockmap(kernel)) => {
-            let (base, stride, slots) = kernel.counters();
-            // SAFETY: the kernel maps zeroed counters for as long as it lives; the programs only
-            // take off what a holder added.
-            unsafe { Counters::mapped(base, stride, slots, Box::new(kernel.clone())) }
-        }
-        Some(Loaded::Splice(programs)) => {
-            let (base, stride, slots) = programs.counters();
-            // SAFETY: as above.
-            unsafe { Counters::mapped(base, stride, slots, Box::new(programs.clone())) }
-        }
-        None => Counters::heap(COUNTERS),
+    let memory = match &loaded {
+        Some(Loaded::Sockmap(kernel)) => Arc::clone(kernel.counters()),
+        Some(Loaded::Splice(programs)) => Arc::clone(programs.counters()),
+        None => CounterMemory::new(COUNTERS).context("no memory for in-flight counters")?,
     };
-    let control = made::Made::open(&config)?;
+    let counters = {
+        let (base, stride, slots) = memory.counters();
+        // SAFETY: the counters are zero and mapped for as long as their memory lives; the programs only take
+        // off what a holder added.
+        unsafe { Counters::mapped(base, stride, slots, Box::new(Arc::clone(&memory))) }
+    };
+    let mut predecessor = match take_over {
+        true => Predecessor::find(&config.listen)?,
+        false => None,
+    };
+    if take_over && predecessor.is_none() {
+        tracing::info!("no gateway on this host serves these addresses: there is none to take over from");
+    }
+    let counted = match &mut predecessor {
+        Some(predecessor) => predecessor.share_counters(&counters, &memory)?,
+        None => Counted::alone(&counters),
+    };
+    let control = made::Made::open(&config, predecessor.as_mut())?;
     let added = control.as_ref().map(made::Made::endpoints).unwrap_or_default();
     let parts = reload::Parts { file: Arc::new(config), added };
     let config = parts.composed();
     let fleet = Fleet::build(&config, None, &counters, &metrics)?;
-    let bound =
-        listeners::bind(&config.listen, threads, loaded.as_ref().and_then(Loaded::segment))?;
-    let admin = match config.admin {
-        Some(address) => Some(
-            std::net::TcpListener::bind(address)
-                .map_err(|error| listeners::refused(address, "the admin pages", error))?,
-        ),
-        None => None,
-    };
+    let segment = loaded.as_ref().and_then(Loaded::segment);
+    let bound = listeners::bind(&config.listen, threads, segment, predecessor.as_mut())?;
+    let admin = config.admin.map(|at| listeners::single(at, Role::Admin, predecessor.as_mut()));
+    let admin = admin.transpose()?;
+    let sockets = Sockets::default();
+    let clients = bound.per_thread.iter().flatten().map(|it| (Role::Clients, it));
+    let others = admin.iter().map(|it| (Role::Admin, it));
+    let others = others.chain(control.iter().map(|it| (Role::Control, it.listener())));
+    for (role, socket) in clients.chain(others) {
+        sockets.add(role, socket).context("no descriptor left for a listener")?;
+    }
     let next = match &loaded {
         Some(Loaded::Splice(programs)) => programs.xdp_program(),
         _ => None,
@@ -108,6 +123,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         sessions: Sessions::default(),
         phase,
     });
+    control::resolve_names(&shared)?;
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let mut workers = Vec::with_capacity(threads);
     for (index, listeners) in bound.per_thread.into_iter().enumerate() {
@@ -124,6 +140,12 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         workers.push(worker);
     }
     drop(ended_sender);
+    // From here on this process serves.
+    let older = predecessor.map(Predecessor::serving).transpose()?.unwrap_or_default();
+    let (asks, asked) = mpsc::unbounded_channel();
+    let estate = Estate::new(sockets, &memory, counted, older, asks);
+    let estate = estate.context("cannot share in-flight counters")?;
+    estate.announce(&bound.addresses);
     let setup = control::Setup {
         shared: shared.clone(),
         counters,
@@ -135,6 +157,8 @@ pub fn run(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
         addresses: bound.addresses,
         guarded,
         ended,
+        estate,
+        asked,
     };
     let result = control::run(setup);
     for worker in workers {

@@ -79,17 +79,22 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         copies: Arc::new(Semaphore::new(MAX_COPIES)),
     });
     let sweeper = tokio::task::spawn_local(sweep(worker.clone()));
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| tokio::task::spawn_local(accept(worker.clone(), listener)))
-        .collect();
+    let listeners = listeners.into_iter().map(watched).collect::<io::Result<Vec<_>>>()?;
+    let accepting = listeners.iter().map(|it| tokio::task::spawn_local(accept(worker.clone(), it.clone())));
+    let accepting: Vec<_> = accepting.collect();
     let mut phase = worker.phase();
     // An error would mean that the control thread is gone, and the process with it.
-    let _ = phase.wait_for(|phase| *phase > Phase::Running).await;
+    let _ = phase.wait_for(|phase| *phase >= Phase::HandedOver).await;
     for task in accepting {
-        // The listener closes with its task: the kernel gives new connections to nobody here.
         task.abort();
+        let _ = task.await;
     }
+    if *phase.borrow() != Phase::HandedOver {
+        // Closing a listener would reset the connections that wait there.
+        listeners.iter().for_each(|listener| accept_waiting(&worker, listener.get_ref()));
+    }
+    drop(listeners);
+    let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
     sweeper.abort();
     tokio::select! {
         () = worker.open_clients.none_left() => {}
@@ -98,16 +103,14 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
     Ok(())
 }
 
-async fn accept(worker: Rc<WorkerContext>, listener: TcpListener) {
+fn watched(listener: TcpListener) -> io::Result<Rc<AsyncFd<TcpListener>>> {
     // SAFETY: a TcpListener names one open descriptor for as long as it lives.
     let listener =
-        match unsafe { AsyncFd::register_with_interest(listener, tokio::io::Interest::READABLE) } {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::error!(%error, "cannot watch a listener");
-                return;
-            }
-        };
+        unsafe { AsyncFd::register_with_interest(listener, tokio::io::Interest::READABLE) }?;
+    Ok(Rc::new(listener))
+}
+
+async fn accept(worker: Rc<WorkerContext>, listener: Rc<AsyncFd<TcpListener>>) {
     loop {
         let Ok(mut guard) = listener.readable().await else { return };
         match guard.try_io(|listener| listener.get_ref().accept()) {
@@ -118,6 +121,17 @@ async fn accept(worker: Rc<WorkerContext>, listener: TcpListener) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
             Err(_would_block) => {}
+        }
+    }
+}
+
+/// Accepts what waits already.
+fn accept_waiting(worker: &Rc<WorkerContext>, listener: &TcpListener) {
+    loop {
+        match listener.accept() {
+            Ok((socket, peer)) => serve_client(worker, socket, peer),
+            Err(error) if is_transient(&error) => {}
+            Err(_none_or_no_descriptor) => return,
         }
     }
 }

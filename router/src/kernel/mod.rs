@@ -5,6 +5,7 @@
 
 mod btf;
 pub(crate) mod conntrack;
+pub mod counters;
 mod events;
 pub mod guard;
 mod host;

@@ -232,7 +232,14 @@ pub(super) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The memory of a mappable array, shared with the kernel programs, until dropped.
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// The memory of a mappable array, shared with the kernel programs or other processes, until dropped.
 #[derive(Debug)]
 pub(super) struct Mapping<T> {
     base: NonNull<T>,
@@ -246,23 +253,33 @@ unsafe impl<T: Sync> Send for Mapping<T> {}
 unsafe impl<T: Sync> Sync for Mapping<T> {}
 
 impl<T> Mapping<T> {
-    /// Maps an array of `len` elements, made with `BPF_F_MMAPABLE`, whose values are `T`.
-    ///
-    /// # Safety
-    /// The map's values must be valid as `T`, whatever its programs write.
-    pub(super) unsafe fn new(map: &impl AsFd, len: u32) -> io::Result<Self> {
+    /// Bytes of an array of `len` elements: whole pages.
+    pub(super) fn bytes_of(len: u32) -> usize {
         // The kernel rounds an element up to eight bytes.
         assert!(size_of::<T>().is_multiple_of(8));
-        let len = len as usize;
         // SAFETY: takes nothing.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let bytes = (len * size_of::<T>()).next_multiple_of(page);
+        (len as usize * size_of::<T>()).next_multiple_of(page)
+    }
+
+    /// Maps an array of `len` elements, made with `BPF_F_MMAPABLE` or a file of
+    /// [as many bytes](Self::bytes_of), whose values are `T`.
+    ///
+    /// # Safety
+    /// The values must be valid as `T`, whatever others write. With [`Access::Read`], nothing is to be written.
+    pub(super) unsafe fn new(map: &impl AsFd, len: u32, access: Access) -> io::Result<Self> {
+        let bytes = Self::bytes_of(len);
+        let len = len as usize;
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
         // SAFETY: a new mapping at an address of the kernel's choice; the result is checked.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_SHARED,
                 map.as_fd().as_raw_fd(),
                 0,

@@ -66,11 +66,19 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 do (5 s is common), for the same reason.",
     },
     Setting {
+        path: "timeouts.lame_duck",
+        kind: Kind::Duration { min: ms(1), max: secs(3600), zero: Some("stop accepting at once") },
+        default: Some(r#""0s""#),
+        live: true,
+        about: "How long connections are still accepted after SIGTERM, while `/readyz` says 503 already. A load \
+                balancer has to see that first: give it as long as two or three of its checks take.",
+    },
+    Setting {
         path: "timeouts.drain",
         kind: Kind::Duration { min: ms(1), max: DAY, zero: Some("stop at once") },
         default: Some(r#""5m""#),
         live: true,
-        about: "How long open exchanges may go on after the signal to stop. Make it longer than \
+        about: "How long open exchanges may go on once no connections are accepted. Make it longer than \
                 your longest stream, and shorter than what kills the process (in Kubernetes \
                 `terminationGracePeriodSeconds`).",
     },
@@ -93,7 +101,9 @@ pub struct Timeouts {
     pub client_idle: Duration,
     /// How long an idle connection to an instance is kept.
     pub pool_idle: Duration,
-    /// How long open exchanges may go on after the signal to stop.
+    /// How long connections are still accepted after the signal to stop.
+    pub lame_duck: Duration,
+    /// How long open exchanges may go on after that.
     pub drain: Duration,
 }
 
@@ -106,6 +116,7 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Timeouts {
         stream_idle: s.duration("stream_idle"),
         client_idle: s.duration("client_idle"),
         pool_idle: s.duration("pool_idle"),
+        lame_duck: s.duration("lame_duck"),
         drain: s.duration("drain"),
     }
 }

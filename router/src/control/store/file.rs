@@ -6,7 +6,10 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use redb::{
@@ -38,6 +41,8 @@ pub struct FileStore {
     /// Absent after a failure, until it has been opened anew: redb takes nothing more by a database whose
     /// file could not be written, and a disk that was full has room again some day.
     database: Mutex<Option<Database>>,
+    /// Another process is about to open it.
+    released: AtomicBool,
     open: Open,
     path: PathBuf,
     revision: watch::Sender<u64>,
@@ -63,8 +68,8 @@ impl FileStore {
 
     /// Works on a database that is opened so; `path` is what people call it.
     pub(super) fn with_database(open: Open, path: PathBuf) -> Result<Self, StoreError> {
-        let store =
-            Self { database: Mutex::default(), open, path, revision: watch::Sender::new(0) };
+        let (database, released) = Default::default();
+        let store = Self { database, released, open, path, revision: watch::Sender::new(0) };
         store.with(|_| Ok(()))?;
         Ok(store)
     }
@@ -75,6 +80,10 @@ impl FileStore {
         work: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut held = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.released.load(Relaxed) {
+            let reason = "another gateway is taking it over: ask again in a moment".to_owned();
+            return Err(StoreError::Failed { reason });
+        }
         let database = match held.take() {
             Some(database) => database,
             None => {
@@ -156,6 +165,17 @@ impl Store for FileStore {
 
     fn watch(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
+    }
+
+    fn release(&self) {
+        let mut held = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        self.released.store(true, Relaxed);
+        // What was committed is on the disk.
+        *held = None;
+    }
+
+    fn regain(&self) {
+        self.released.store(false, Relaxed);
     }
 
     fn place(&self) -> String {

@@ -38,6 +38,13 @@ pub trait Store: Send + Sync {
     /// Wakes when there is a revision that somebody wrote; holds it.
     fn watch(&self) -> watch::Receiver<u64>;
 
+    /// Closes it, where only one process can have it open at a time, so that another one can. Nothing is read or
+    /// written until it is [regained](Self::regain).
+    fn release(&self) {}
+
+    /// Opens it again, after the other process has ended.
+    fn regain(&self) {}
+
     /// What people call it: a path, or an address.
     fn place(&self) -> String;
 }

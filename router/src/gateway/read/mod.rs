@@ -16,6 +16,9 @@ use crate::{
     shared::Phase,
 };
 
+/// How long the first request of a new connection may take to come once the process drains.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
 /// What the read phase makes: a request whose head passed every check of HTTP/1.1, and whose body
 /// has not been looked at.
 pub(super) struct Request {
@@ -109,20 +112,33 @@ fn head_timeout(limit: Duration) -> Failure {
     }
 }
 
-/// Waits for a request's first byte. An idle connection is closed when the process drains.
+/// Waits for a request's first byte. An idle connection is closed when the process drains, though not before the first
+/// request of one that has just been made had time to come.
 async fn wait_for_request(
     worker: &WorkerContext,
     client: &mut Conn,
     idle: Duration,
 ) -> Result<(), NoRequest> {
     let mut phase = worker.phase();
+    let is_new = client.stream.bytes_read() == 0;
+    let drained = async {
+        let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
+        if is_new {
+            tokio::time::sleep(FIRST_REQUEST).await;
+        }
+    };
     tokio::select! {
         biased;
-        read = poll_fn(|cx| client.poll_fill(cx, READ_BUFFER_BYTES)) => match read {
+        read = poll_fn(|cx| client.poll_fill(cx, READ_BUFFER_BYTES)) => return match read {
             Ok(0) | Err(_) => Err(NoRequest::Over),
             Ok(_) => Ok(()),
         },
-        _ = phase.wait_for(|phase| *phase > Phase::Running) => Err(NoRequest::Over),
-        () = tokio::time::sleep(idle) => Err(NoRequest::Over),
+        () = drained => {}
+        () = tokio::time::sleep(idle) => {}
+    }
+    // What has come by now is not left unanswered, whatever the event loop has heard of it.
+    match client.try_fill(READ_BUFFER_BYTES).is_ok_and(|n| n > 0) {
+        true => Ok(()),
+        false => Err(NoRequest::Over),
     }
 }

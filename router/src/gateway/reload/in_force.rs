@@ -108,6 +108,11 @@ impl<'a> InForce<'a> {
         Ok(true)
     }
 
+    /// Lets nothing change until the result is dropped.
+    pub(in crate::gateway) async fn freeze(&self) -> impl Sized + '_ {
+        self.parts.lock().await
+    }
+
     /// What the file says.
     pub(in crate::gateway) async fn file(&self) -> Arc<Config> {
         Arc::clone(&self.parts.lock().await.file)

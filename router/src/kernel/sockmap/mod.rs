@@ -7,7 +7,6 @@ mod tests;
 use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd},
-    ptr::NonNull,
     sync::{Arc, Mutex, atomic::AtomicU32},
     time::Instant,
 };
@@ -17,17 +16,18 @@ use aya::{
     maps::{MapData, MapError, RingBuf},
     programs::{ProgramError, SkSkb},
 };
-use router_ebpf::layout::{self, InFlight};
+use router_ebpf::layout;
 
 pub(crate) use self::direction::{Body, Direction, Report};
 use super::{
+    counters::CounterMemory,
     LoadError,
     btf::Btf,
     events, host,
     index_pool::IndexPool,
     load::{map_fd, refused_load, with_sources},
     object,
-    sys::{self, Mapping, Update},
+    sys::{self, Access, Mapping, Update},
 };
 
 /// How much the kernel programs may hold.
@@ -55,8 +55,7 @@ pub struct SockmapObject {
     slots: OwnedFd,
     events: OwnedFd,
     directions: Mapping<layout::Direction>,
-    in_flight: Mapping<InFlight>,
-    counters: u32,
+    in_flight: Arc<CounterMemory>,
     used: IndexPool,
 }
 
@@ -109,10 +108,9 @@ impl SockmapObject {
         let mapping = LoadError::refused("mapping an array's memory");
         // SAFETY: a direction consists of integers and atomics, for which any bytes are valid.
         let directions =
-            unsafe { Mapping::new(&directions, options.directions) }.map_err(mapping)?;
+            unsafe { Mapping::new(&directions, options.directions, Access::Write) }.map_err(mapping)?;
         let mapping = LoadError::refused("mapping an array's memory");
-        // SAFETY: as above.
-        let in_flight = unsafe { Mapping::new(&in_flight, options.counters) }.map_err(mapping)?;
+        let in_flight = CounterMemory::of(in_flight, options.counters).map_err(mapping)?;
         Ok(Arc::new(Self {
             sources: fd("SOURCES")?,
             targets: fd("TARGETS")?,
@@ -120,16 +118,14 @@ impl SockmapObject {
             events: fd("EVENTS")?,
             directions,
             in_flight,
-            counters: options.counters,
             used: IndexPool::new(options.directions),
             ebpf: Mutex::new(ebpf),
         }))
     }
 
-    /// The in-flight counters that the programs release: the first one, bytes from one to the next,
-    /// and how many. All are zero at the start, and valid as long as this value lives.
-    pub fn counters(&self) -> (NonNull<AtomicU32>, usize, u32) {
-        (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
+    /// The in-flight counters that the programs release.
+    pub fn counters(&self) -> &Arc<CounterMemory> {
+        &self.in_flight
     }
 
     /// Connections that are sources of bodies, or have been and are still open.
@@ -171,9 +167,7 @@ impl SockmapObject {
 
     /// The in-flight counter in a slot.
     pub(crate) fn counter(&self, slot: u32) -> &AtomicU32 {
-        // SAFETY: an element of the mapping, which lives as long as `self`; the lower half of the
-        // word is the counter.
-        unsafe { self.in_flight.element(slot).cast().as_ref() }
+        self.in_flight.counter(slot)
     }
 
     /// A direction that is not in use.

@@ -15,6 +15,6 @@ fn object() -> Option<Arc<SockmapObject>> {
 fn loads_and_unloads() {
     let Some(object) = object() else { return };
     assert_eq!(object.sources_in_use(), 0);
-    let (_, stride, count) = object.counters();
+    let (_, stride, count) = object.counters().counters();
     assert_eq!((stride, count), (64, 16));
 }

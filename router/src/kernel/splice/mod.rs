@@ -15,7 +15,6 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{BorrowedFd, OwnedFd},
-    ptr::NonNull,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -29,7 +28,6 @@ use aya::{
     programs::{ProgramError, SchedClassifier},
 };
 use router_ebpf::{
-    layout::InFlight,
     splice::layout::{self, Command, Flow, answer, ask, flag},
 };
 
@@ -48,13 +46,14 @@ pub(crate) use self::{
     socket::{Info, acknowledge_now, probe, reset_with_old_number, widen},
 };
 use super::{
+    counters::CounterMemory,
     LoadError,
     btf::Btf,
     events, host,
     index_pool::IndexPool,
     load::{map_fd, refused_load, with_sources},
     object,
-    sys::{self, Mapping, Update},
+    sys::{self, Access, Mapping, Update},
 };
 
 /// How long the entry of a closed connection stays whose socket may still be there, in FIN_WAIT_2 and
@@ -107,8 +106,7 @@ pub struct SpliceObject {
     events: OwnedFd,
     command: OwnedFd,
     conns: Mapping<layout::ConnEntry>,
-    in_flight: Mapping<InFlight>,
-    counters: u32,
+    in_flight: Arc<CounterMemory>,
     used: IndexPool,
     /// Entries of closed connections, by when they are looked at again.
     closed: Mutex<Closed>,
@@ -212,16 +210,15 @@ impl SpliceObject {
 
         let mapping = || LoadError::refused("mapping an array's memory");
         // SAFETY: a connection consists of integers and atomics, for which any bytes are valid.
-        let conns = unsafe { Mapping::new(&conns, options.connections) }.map_err(mapping())?;
-        // SAFETY: as above.
-        let in_flight = unsafe { Mapping::new(&in_flight, options.counters) }.map_err(mapping())?;
+        let conns = unsafe { Mapping::new(&conns, options.connections, Access::Write) }
+            .map_err(mapping())?;
+        let in_flight = CounterMemory::of(in_flight, options.counters).map_err(mapping())?;
         Ok(Arc::new(Self {
             flows,
             events,
             command,
             conns,
             in_flight,
-            counters: options.counters,
             used: IndexPool::new(options.connections),
             closed: Mutex::default(),
             loses_local_resets: AtomicBool::new(false),
@@ -230,10 +227,9 @@ impl SpliceObject {
         }))
     }
 
-    /// The in-flight counters that the programs release: the first one, bytes from one to the next,
-    /// and how many. All are zero at the start, and valid as long as this value lives.
-    pub fn counters(&self) -> (NonNull<AtomicU32>, usize, u32) {
-        (self.in_flight.base().cast(), size_of::<InFlight>(), self.counters)
+    /// The in-flight counters that the programs release.
+    pub fn counters(&self) -> &Arc<CounterMemory> {
+        &self.in_flight
     }
 
     /// Whether peers on this host may not hear of a reset by a socket whose numbers have moved: a self-test has
@@ -366,9 +362,7 @@ impl SpliceObject {
 
     /// The in-flight counter in a slot.
     pub(crate) fn counter(&self, slot: u32) -> &AtomicU32 {
-        // SAFETY: an element of the mapping, which lives as long as `self`; the lower half of the
-        // word is the counter.
-        unsafe { self.in_flight.element(slot).cast().as_ref() }
+        self.in_flight.counter(slot)
     }
 
     /// Gives a worker thread its queue of events.

@@ -1,15 +1,28 @@
 //! In-flight counters: one word per instance, in memory that the kernel programs may share.
+//!
+//! While another process serves the same instances, as one that is being replaced does to its end, each has a
+//! table of its own, and what counts is the [sum](Counter::get): a process that dies takes its requests with it.
+
+mod foreign;
+mod slots;
 
 use std::{
     any::Any,
-    collections::VecDeque,
     fmt,
     ptr::NonNull,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+        },
     },
 };
+
+use arc_swap::ArcSwap;
+
+pub use self::foreign::Foreign;
+use self::slots::Slots;
 
 /// A table of counter slots. Cheap to clone; the memory lives as long as any clone or counter.
 #[derive(Clone, Debug)]
@@ -31,8 +44,10 @@ struct Table {
     /// Bytes from one slot to the next.
     stride: usize,
     len: u32,
-    /// Free slots, the longest unused first.
-    free: Mutex<VecDeque<u32>>,
+    slots: Mutex<Slots>,
+    /// Whether there are any others: seldom, so this is asked first.
+    shared: AtomicBool,
+    others: ArcSwap<Vec<Arc<Foreign>>>,
     /// Releases that found a zero, and slots given up because they were not zero at their end. Both
     /// mean a fault in this program.
     faults: AtomicU64,
@@ -83,7 +98,9 @@ impl Counters {
             base,
             stride,
             len,
-            free: Mutex::new((0..len).collect()),
+            slots: Mutex::new(Slots::new(len)),
+            shared: AtomicBool::new(false),
+            others: ArcSwap::default(),
             faults: AtomicU64::new(0),
             _owner: owner,
         }))
@@ -94,10 +111,62 @@ impl Counters {
     /// # Errors
     /// When all are taken.
     pub fn take(&self) -> Result<Counter, NoSlot> {
-        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = free.pop_front().ok_or(NoSlot { slots: self.0.len })?;
-        drop(free);
+        self.counter(self.0.slots().take())
+    }
+
+    /// Takes the slot that another process has for `place`, or else a free one.
+    ///
+    /// # Errors
+    /// When all are taken.
+    pub fn take_for(&self, place: &str) -> Result<Counter, NoSlot> {
+        self.counter(self.0.slots().take_for(place))
+    }
+
+    fn counter(&self, slot: Option<u32>) -> Result<Counter, NoSlot> {
+        let slot = slot.ok_or(NoSlot { slots: self.0.len })?;
         Ok(Counter { table: Arc::clone(&self.0), slot })
+    }
+
+    /// Keeps slots for the places that have them in another process, and for nothing else, until
+    /// [`forget_others`](Self::forget_others).
+    pub fn keep_for(&self, places: impl IntoIterator<Item = (String, u32)>) {
+        self.0.slots().keep_for(places);
+    }
+
+    /// The places for which slots are kept that nobody has taken.
+    pub fn kept(&self) -> Vec<(String, u32)> {
+        self.0.slots().kept()
+    }
+
+    /// Counts what another process has in flight as well, from now on.
+    pub fn count_other(&self, other: Arc<Foreign>) {
+        self.0.others.rcu(|others| {
+            let mut others = Vec::clone(others);
+            others.push(Arc::clone(&other));
+            others
+        });
+        self.0.shared.store(true, Release);
+    }
+
+    /// The others whose requests count.
+    pub fn others(&self) -> Arc<Vec<Arc<Foreign>>> {
+        self.0.others.load_full()
+    }
+
+    /// Counts another process no longer.
+    pub fn forget_other(&self, other: &Arc<Foreign>) {
+        self.0.others.rcu(|others| {
+            let others = others.iter().filter(|it| !Arc::ptr_eq(it, other));
+            others.cloned().collect::<Vec<_>>()
+        });
+        self.0.shared.store(!self.0.others.load().is_empty(), Release);
+    }
+
+    /// Counts this process's requests alone: the others have ended, and with them whatever they had in flight.
+    pub fn forget_others(&self) {
+        self.0.others.store(Arc::default());
+        self.0.shared.store(false, Release);
+        self.0.slots().keep_none();
     }
 
     /// Slots of the table.
@@ -107,7 +176,7 @@ impl Counters {
 
     /// Slots that no instance has.
     pub fn free(&self) -> usize {
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.slots().free()
     }
 
     /// Counts that went wrong since the start: always zero, unless this program is at fault.
@@ -115,13 +184,26 @@ impl Counters {
         self.0.faults.load(Relaxed)
     }
 
-    /// Requests in flight at all instances, removed ones included.
+    /// This process's requests in flight at all instances, removed ones included.
     pub fn total(&self) -> u64 {
         (0..self.0.len).map(|slot| u64::from(self.0.word(slot).load(Relaxed))).sum()
     }
 }
 
 impl Table {
+    fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What other processes have in flight in a slot; `None` where there are none.
+    fn others(&self, slot: u32) -> Option<u32> {
+        if !self.shared.load(Acquire) {
+            return None;
+        }
+        let counts = self.others.load();
+        Some(counts.iter().fold(0, |sum, other| other.get(slot).saturating_add(sum)))
+    }
+
     fn word(&self, slot: u32) -> &AtomicU32 {
         assert!(slot < self.len);
         // SAFETY: the slot is in the table, whose memory the owner keeps valid.
@@ -147,25 +229,45 @@ impl Counter {
         self.slot
     }
 
-    /// Requests in flight.
+    /// Requests in flight, those of other processes included.
     pub fn get(&self) -> u32 {
-        self.word().load(Relaxed)
+        let own = self.word().load(Relaxed);
+        self.table.others(self.slot).map_or(own, |others| own.saturating_add(others))
     }
 
-    // The orderings are relaxed: the count itself is all that is shared through it.
+    // The orderings are relaxed where there is one table: the count itself is all that is shared through it.
 
     /// Adds one unless the count has reached `limit`, in one step; the new count, or `None`.
+    ///
+    /// Of two processes that add at the same time at the limit's edge, one or both may be refused.
     pub fn increment_below(&self, limit: u32) -> Option<u32> {
-        self.word()
-            .fetch_update(Relaxed, Relaxed, |n| (n < limit).then(|| n + 1))
-            .ok()
-            .map(|before| before + 1)
+        let add = || self.word().fetch_update(SeqCst, Relaxed, |n| (n < limit).then(|| n + 1));
+        let own = add().ok()? + 1;
+        let Some(others) = self.table.others(self.slot) else { return Some(own) };
+        // The order of all these steps is one that both processes agree about: if the other one does not
+        // see this one's request, its own is seen here.
+        let all = own.saturating_add(others);
+        if all > limit {
+            self.word().fetch_sub(1, SeqCst);
+            return None;
+        }
+        Some(all)
     }
 
     /// Adds one if the count still is `seen`.
     pub fn increment_from(&self, seen: u32) -> bool {
-        seen.checked_add(1)
-            .is_some_and(|next| self.word().compare_exchange(seen, next, Relaxed, Relaxed).is_ok())
+        let Some(next) = seen.checked_add(1) else { return false };
+        let others = self.table.others(self.slot).unwrap_or(0);
+        let Some(own) = seen.checked_sub(others) else { return false };
+        if self.word().compare_exchange(own, own + 1, SeqCst, Relaxed).is_err() {
+            return false;
+        }
+        let others = self.table.others(self.slot).unwrap_or(0);
+        let still = own.checked_add(1).and_then(|own| own.checked_add(others)) == Some(next);
+        if !still {
+            self.word().fetch_sub(1, SeqCst);
+        }
+        still
     }
 
     /// Takes one off. A count of zero stays zero and is recorded as a fault.
@@ -179,96 +281,16 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        let left = self.get();
+        let left = self.word().load(Relaxed);
         if left != 0 {
             // Whoever inherited this slot would look busy for ever. Rather lose the slot.
             self.table.faults.fetch_add(1, Relaxed);
             tracing::error!(slot = self.slot, left, "an instance ended with requests in flight");
             return;
         }
-        self.table.free.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.slot);
+        self.table.slots().give_back(self.slot);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_lent_until_none_is_left_and_come_back() {
-        let counters = Counters::heap(3);
-        let taken: Vec<_> = (0..3).map(|_| counters.take().expect("free")).collect();
-        assert_eq!(counters.take().expect_err("all are taken"), NoSlot { slots: 3 });
-        assert_eq!(taken.iter().map(Counter::slot).collect::<Vec<_>>(), [0, 1, 2]);
-        drop(taken);
-        assert_eq!((counters.free(), counters.faults()), (3, 0));
-        // The one unused for longest is next, so that a stray release would show.
-        drop(counters.take());
-        assert_eq!(counters.take().expect("free").slot(), 1);
-    }
-
-    #[test]
-    fn the_limit_is_exact_under_64_threads() {
-        let counter = Counters::heap(1).take().expect("free");
-        let barrier = std::sync::Barrier::new(64);
-        let taken: usize = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..64)
-                .map(|_| {
-                    scope.spawn(|| {
-                        barrier.wait();
-                        (0..100).filter(|_| counter.increment_below(1000).is_some()).count()
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|t| t.join().expect("no panic")).sum()
-        });
-        assert_eq!((taken, counter.get()), (1000, 1000));
-        (0..1000).for_each(|_| counter.decrement());
-    }
-
-    #[test]
-    fn the_edges_of_the_count_hold() {
-        let counters = Counters::heap(1);
-        let counter = counters.take().expect("free");
-        assert_eq!(counter.increment_below(0), None);
-        assert!(!counter.increment_from(7) && counter.increment_from(0));
-        counter.decrement();
-        counter.decrement();
-        assert_eq!((counter.get(), counters.faults()), (0, 1), "a second release changes nothing");
-        counter.word().store(u32::MAX, Relaxed);
-        assert!(counter.increment_below(u32::MAX).is_none() && !counter.increment_from(u32::MAX));
-    }
-
-    #[test]
-    fn a_slot_that_does_not_end_at_zero_is_not_lent_again() {
-        let counters = Counters::heap(2);
-        let counter = counters.take().expect("free");
-        assert_eq!(counter.increment_below(9), Some(1));
-        drop(counter);
-        assert_eq!((counters.free(), counters.faults(), counters.total()), (1, 1, 1));
-        let next = counters.take().expect("one is left");
-        assert_eq!((next.slot(), next.get()), (1, 0));
-        assert!(counters.take().is_err());
-    }
-
-    #[test]
-    fn mapped_memory_is_used_in_its_own_stride_and_kept_alive() {
-        let words: Arc<[AtomicU32]> = (0..8).map(|_| AtomicU32::new(0)).collect();
-        let base = NonNull::from(&*words).cast();
-        // SAFETY: four zeroed words, eight bytes apart, kept alive by the clone of their owner.
-        let counters = unsafe { Counters::mapped(base, 8, 4, Box::new(Arc::clone(&words))) };
-        let taken: Vec<_> = (0..4).map(|_| counters.take().expect("free")).collect();
-        drop(counters);
-        for counter in &taken {
-            assert_eq!(counter.increment_below(5), Some(1));
-        }
-        let seen: Vec<_> = words.iter().map(|word| word.load(Relaxed)).collect();
-        assert_eq!(seen, [1, 0, 1, 0, 1, 0, 1, 0]);
-        // As a kernel program does it.
-        words[2].fetch_sub(1, Relaxed);
-        assert_eq!(taken[1].get(), 0);
-        taken.iter().filter(|c| c.slot() != 1).for_each(Counter::decrement);
-        drop(taken);
-        assert_eq!(Arc::strong_count(&words), 1, "the owner goes with the last counter");
-    }
-}
+mod tests;
