@@ -45,6 +45,11 @@ impl Gate {
         self.state().waiting
     }
 
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.state().open
+    }
+
     /// Opens it for good.
     pub fn open(&self) {
         self.state().open = true;

@@ -94,12 +94,11 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
         listeners.iter().for_each(|listener| accept_waiting(&worker, listener.get_ref()));
     }
     drop(listeners);
-    let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
-    sweeper.abort();
     tokio::select! {
         () = worker.open_clients.none_left() => {}
         _ = phase.wait_for(|phase| *phase == Phase::Stopped) => {}
     }
+    sweeper.abort();
     Ok(())
 }
 

@@ -108,7 +108,7 @@ impl Counted {
         self.counters.forget_other(foreign);
         if others.is_empty() {
             self.counters.forget_others();
-            tracing::info!("the gateways before this one have ended");
+            tracing::debug!("no other gateway's requests count any more");
         }
     }
 

@@ -140,34 +140,39 @@ impl Estate {
         let kept = listener.try_clone()?;
         self.names.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
         while let Ok((stream, _)) = listener.accept() {
-            if let Some(channel) = self.hand_over(stream) {
-                // Another one is to have the name.
-                drop(listener);
-                self.follow(channel);
-                return Ok(());
-            }
+            let this = self.clone();
+            thread::Builder::new().name("take-over".into()).spawn(move || this.serve(stream))?;
         }
         Ok(())
     }
 
-    /// Serves a new gateway; a connection to it once it has taken over.
-    fn hand_over(&self, stream: UnixStream) -> Option<Channel> {
+    /// Serves a new gateway.
+    fn serve(&self, stream: UnixStream) {
         let mut channel = match Channel::of(stream) {
             Ok(channel) => channel,
             Err(error) => {
                 tracing::warn!(%error, "somebody else asked to take over");
-                return None;
+                return;
             }
         };
         let pid = channel.peer();
+        // Before anything is said: a connection that is closed with unread bytes loses what was sent on it.
+        let heard = channel.patience(Some(PATIENCE)).map_err(ChannelError::from);
+        let heard = heard.and_then(|()| greeting(&mut channel));
+        if let Err(error) = heard {
+            tracing::warn!(pid, %error, "a take-over has failed; this gateway goes on serving");
+            let _ = channel.send(&Message::Refused { why: error.to_string() }, &[]);
+            return;
+        }
         let refused = match self.turn.try_lock() {
             Err(_) => "another gateway is taking over from it at this moment",
             Ok(taken) if *taken => "another gateway has taken over from it",
             Ok(mut taken) => match self.lead(&mut channel) {
                 Ok(()) => {
                     *taken = true;
+                    drop(taken);
                     tracing::info!(pid, "another gateway has taken over");
-                    return Some(channel);
+                    return self.follow(channel);
                 }
                 Err(error) => {
                     let _ = self.asks.send(Ask::GoOn);
@@ -177,21 +182,9 @@ impl Estate {
             },
         };
         let _ = channel.send(&Message::Refused { why: refused.into() }, &[]);
-        None
     }
 
     fn lead(&self, channel: &mut Channel) -> Result<(), ChannelError> {
-        channel.patience(Some(PATIENCE))?;
-        match channel.receive()?.0 {
-            Message::Hello { protocol: PROTOCOL, .. } => {}
-            Message::Hello { protocol, version, .. } => {
-                return Err(ChannelError::Unknown(format!(
-                    "version {version} takes over in another way ({protocol}) than this one \
-                     ({PROTOCOL}): stop this gateway and start that one"
-                )));
-            }
-            other => return Err(unexpected(&other)),
-        }
         let (reply, state) = oneshot::channel();
         let _ = self.asks.send(Ask::Offer(reply));
         let state = state.blocking_recv().map_err(|_| ending())?;
@@ -260,6 +253,17 @@ impl Estate {
                 return;
             }
         }
+    }
+}
+
+fn greeting(channel: &mut Channel) -> Result<(), ChannelError> {
+    match channel.receive()?.0 {
+        Message::Hello { protocol: PROTOCOL, .. } => Ok(()),
+        Message::Hello { protocol, version, .. } => Err(ChannelError::Unknown(format!(
+            "version {version} takes over in another way ({protocol}) than this one ({PROTOCOL}): stop this \
+             gateway and start that one"
+        ))),
+        other => Err(unexpected(&other)),
     }
 }
 
