@@ -31,6 +31,20 @@ impl Loaded {
         }
     }
 
+    /// Leaves drivers to another process that takes over.
+    pub fn leave_drivers(&self) {
+        if let Self::Splice(programs) = self {
+            programs.end_xdp();
+        }
+    }
+
+    /// Makes use of drivers that another process has left.
+    pub fn enter_drivers(&self) {
+        if let Self::Splice(programs) = self {
+            splice::log_drivers(programs.retry_xdp());
+        }
+    }
+
     /// The most bytes of a segment of a new connection, if the engine needs a limit.
     pub const fn segment(&self) -> Option<u32> {
         match self {

@@ -81,11 +81,13 @@ impl Fleet {
                 let instance = match shared.or_else(known) {
                     Some(instance) => instance,
                     None => {
-                        let counter = counters.take_for(&name(&place)).map_err(|source| BuildError::NoCounter {
-                            url: url.as_str().into(),
-                            endpoint: endpoint.into(),
-                            variant: variant.into(),
-                            source,
+                        let counter = counters.take_for(&name(&place)).map_err(|source| {
+                            BuildError::NoCounter {
+                                url: url.as_str().into(),
+                                endpoint: endpoint.into(),
+                                variant: variant.into(),
+                                source,
+                            }
                         })?;
                         let metrics = metrics.instance(endpoint, variant, url.as_str());
                         let (weight, drain, peers) =

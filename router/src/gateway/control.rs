@@ -21,6 +21,7 @@ use super::{
     guard::Guarded,
     made::Made,
     reload::{InForce, Parts, Reloaded, Reloader},
+    service,
     takeover::{Ask, Asks, Estate},
 };
 use crate::{
@@ -77,6 +78,8 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let Setup { admin, addresses, guarded, ended, estate, asked, .. } = setup;
     let mut ending = Ending::new(phase, ended)?;
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+    let replace = signal(SignalKind::user_defined2()).context("cannot handle SIGUSR2")?;
+    tokio::task::spawn_local(service::replace(replace));
     let format = shared.fleet.load().config().log.format;
     announce(format, &addresses, admin.as_ref(), control.as_ref().map(Made::listener))?;
     let pages = admin.map(|it| tokio::task::spawn_local(serve_admin(it, shared.clone())));
@@ -93,6 +96,7 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let timeouts = || shared.fleet.load().config().timeouts.clone();
     match ending.begins(taken_over).await? {
         Why::Signal(signal) => {
+            service::stopping();
             ending.lame_duck(signal, timeouts().lame_duck).await;
             estate.close();
             ending.drain(timeouts().drain).await;
@@ -100,6 +104,10 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
         Why::TakenOver(drained) => {
             // The other process has these addresses, and says what changes.
             following.abort();
+            let _ = following.await;
+            if let Some(loaded) = &shared.loaded {
+                loaded.leave_drivers();
+            }
             pages.inspect(tokio::task::JoinHandle::abort);
             estate.close();
             ending.hand_over(drained).await;

@@ -16,45 +16,24 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The guard at work, shared with the metrics page.
+/// The guard, shared with the metrics page.
 pub(super) struct Guarded(Option<Arc<Mutex<Guard>>>);
 
 impl Guarded {
-    /// Puts the guard on the configured interfaces, if any. `next` is the XDP program that sees what the
-    /// guard lets through.
+    /// Loads the guard, if the configuration asks for one. It is on no interface yet.
     ///
     /// # Errors
-    /// When it cannot be put there: who asked for a filter must not be served without it.
-    pub(super) fn start(
+    /// When the kernel refuses it: who asked for a filter must not be served without it.
+    pub(super) fn load(
         config: &Config,
         listeners: &[SocketAddr],
         metrics: &Metrics,
-        next: Option<BorrowedFd<'_>>,
     ) -> anyhow::Result<Self> {
         if config.guard.interfaces.is_empty() {
             return Ok(Self(None));
         }
-        let mut guard = Guard::start(
-            &config.guard.interfaces,
-            mode(config.guard.mode),
-            listeners,
-            &rules(config),
-        )
-        .context("cannot start the guard of `[guard]`")?;
-        for attached in guard.attached() {
-            tracing::info!(
-                interface = attached.interface,
-                mode = attached.mode.as_str(),
-                not_native = attached.fallback,
-                "guarding the listeners' ports"
-            );
-        }
-        if let Some(next) = next {
-            match guard.go_on_with(next) {
-                Ok(()) => tracing::info!("splicing behind the guard, in the driver"),
-                Err(error) => tracing::warn!(%error, "splicing without XDP behind the guard"),
-            }
-        }
+        let guard = Guard::load(listeners, &rules(config));
+        let guard = guard.context("cannot start the guard of `[guard]`")?;
         let guard = Arc::new(Mutex::new(guard));
         let counted = Arc::downgrade(&guard);
         metrics.on_render(move |metrics| {
@@ -70,6 +49,38 @@ impl Guarded {
             }
         });
         Ok(Self(Some(guard)))
+    }
+
+    /// Puts it on the configured interfaces, if any. `next` is the XDP program that sees what the guard lets
+    /// through.
+    ///
+    /// # Errors
+    /// When it cannot be put there.
+    pub(super) fn attach(
+        &self,
+        config: &Config,
+        next: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
+        let Some(guard) = &self.0 else { return Ok(()) };
+        let mut guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard
+            .attach(&config.guard.interfaces, mode(config.guard.mode))
+            .context("cannot start the guard of `[guard]`")?;
+        for attached in guard.attached() {
+            tracing::info!(
+                interface = attached.interface,
+                mode = attached.mode.as_str(),
+                not_native = attached.fallback,
+                "guarding the listeners' ports"
+            );
+        }
+        if let Some(next) = next {
+            match guard.go_on_with(next) {
+                Ok(()) => tracing::info!("splicing behind the guard, in the driver"),
+                Err(error) => tracing::warn!(%error, "splicing without XDP behind the guard"),
+            }
+        }
+        Ok(())
     }
 
     /// Takes over the rules of a new configuration.

@@ -18,12 +18,30 @@ pub(super) struct Bound {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// Binds all addresses for all threads, or none; those of a `predecessor` are taken over. `segment` is that of
-/// [`socket::listen`].
+/// Listening sockets that the service manager has opened for this process, and keeps open while it is not there
+/// (`sd_listen_fds(3)`).
+///
+/// # Errors
+/// When one of them is no listener for TCP.
+pub(super) fn activated(segment: Option<u32>) -> anyhow::Result<Vec<TcpListener>> {
+    let descriptors = sd_notify::listen_fds().context("cannot read LISTEN_FDS")?;
+    let take = |descriptor| {
+        // SAFETY: it was opened for this process by who started it, and nobody else here knows it.
+        let listener = unsafe { TcpListener::from_raw_fd(descriptor) };
+        socket::adopt(&listener, segment)?;
+        Ok(listener)
+    };
+    let taken = descriptors.map(take).collect::<io::Result<_>>();
+    taken.context("a descriptor of LISTEN_FDS is no listening socket for TCP")
+}
+
+/// Binds all addresses for all threads, or none; those of a `predecessor` are taken over, and so are sockets that are
+/// [open](activated) already. `segment` is that of [`socket::listen`].
 pub(super) fn bind(
     addresses: &[SocketAddr],
     threads: usize,
     segment: Option<u32>,
+    mut open: Vec<TcpListener>,
     mut predecessor: Option<&mut Predecessor>,
 ) -> anyhow::Result<Bound> {
     let mut bound = Bound {
@@ -31,8 +49,14 @@ pub(super) fn bind(
         addresses: Vec::with_capacity(addresses.len()),
     };
     for &address in addresses {
-        let taken = predecessor.as_mut().map(|it| it.listeners(Role::Clients, address));
-        if let Some(taken) = taken.filter(|taken| !taken.is_empty()) {
+        let given = |it: &mut TcpListener| it.local_addr().is_ok_and(|at| at == address);
+        let mut taken: Vec<_> = open.extract_if(.., given).collect();
+        if let Some(predecessor) = &mut predecessor {
+            // What the service manager has opened is the same socket.
+            let handed = predecessor.listeners(Role::Clients, address);
+            taken = if handed.is_empty() { taken } else { handed };
+        }
+        if !taken.is_empty() {
             share(taken, &mut bound.per_thread)
                 .with_context(|| format!("cannot take over the listeners of {address}"))?;
             bound.addresses.push(address);
@@ -49,6 +73,10 @@ pub(super) fn bind(
             listeners.push(listener);
         }
         bound.addresses.push(actual);
+    }
+    for listener in open {
+        let address = listener.local_addr().context("a listener has no address")?;
+        tracing::warn!(%address, "the service manager has opened an address that `listen` does not name");
     }
     Ok(bound)
 }

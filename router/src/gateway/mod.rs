@@ -27,6 +27,7 @@ mod record;
 mod relay;
 mod reload;
 mod scope;
+mod service;
 mod takeover;
 mod worker;
 
@@ -42,7 +43,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
-use self::takeover::{Counted, Estate, Predecessor, Role, Sockets};
+use self::takeover::{Counted, Estate, Older, Predecessor, Role, Sockets};
 use crate::{
     config::Config,
     engine::{Loaded, startup},
@@ -65,6 +66,7 @@ const COUNTERS: u32 = 8192;
 /// When an address cannot be bound, the configured engine cannot be had, or the system refuses
 /// threads or descriptors; then the other gateway goes on.
 pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Result<()> {
+    service::started();
     listeners::raise_descriptor_limit();
     listeners::grow_descriptor_table();
     let metrics = Metrics::new();
@@ -87,7 +89,9 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
         false => None,
     };
     if take_over && predecessor.is_none() {
-        tracing::info!("no gateway on this host serves these addresses: there is none to take over from");
+        tracing::info!(
+            "no gateway on this host serves these addresses: there is none to take over from"
+        );
     }
     let counted = match &mut predecessor {
         Some(predecessor) => predecessor.share_counters(&counters, &memory)?,
@@ -99,7 +103,8 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
     let config = parts.composed();
     let fleet = Fleet::build(&config, None, &counters, &metrics)?;
     let segment = loaded.as_ref().and_then(Loaded::segment);
-    let bound = listeners::bind(&config.listen, threads, segment, predecessor.as_mut())?;
+    let open = listeners::activated(segment)?;
+    let bound = listeners::bind(&config.listen, threads, segment, open, predecessor.as_mut())?;
     let admin = config.admin.map(|at| listeners::single(at, Role::Admin, predecessor.as_mut()));
     let admin = admin.transpose()?;
     let sockets = Sockets::default();
@@ -109,11 +114,17 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
     for (role, socket) in clients.chain(others) {
         sockets.add(role, socket).context("no descriptor left for a listener")?;
     }
-    let next = match &loaded {
-        Some(Loaded::Splice(programs)) => programs.xdp_program(),
-        _ => None,
+    let guarded = guard::Guarded::load(&config, &bound.addresses, &metrics)?;
+    let guard = |loaded: Option<&Loaded>| {
+        let next = match loaded {
+            Some(Loaded::Splice(programs)) => programs.xdp_program(),
+            _ => None,
+        };
+        guarded.attach(&config, next)
     };
-    let guarded = guard::Guarded::start(&config, &bound.addresses, &metrics, next)?;
+    if predecessor.is_none() {
+        guard(loaded.as_ref())?;
+    }
     let (phase_sender, phase) = watch::channel(Phase::Running);
     let shared = Arc::new(Shared {
         fleet: ArcSwap::from_pointee(fleet),
@@ -141,11 +152,25 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
     }
     drop(ended_sender);
     // From here on this process serves.
-    let older = predecessor.map(Predecessor::serving).transpose()?.unwrap_or_default();
+    let older = match predecessor {
+        None => Older::default(),
+        Some(predecessor) => {
+            let older = predecessor.serving()?;
+            // Interfaces have one program in their driver, which was the old gateway's until now.
+            if let Some(loaded) = &shared.loaded {
+                loaded.enter_drivers();
+            }
+            if let Err(error) = guard(shared.loaded.as_ref()) {
+                tracing::error!("serving without the guard: {error:#}");
+            }
+            older
+        }
+    };
     let (asks, asked) = mpsc::unbounded_channel();
     let estate = Estate::new(sockets, &memory, counted, older, asks);
     let estate = estate.context("cannot share in-flight counters")?;
     estate.announce(&bound.addresses);
+    service::ready();
     let setup = control::Setup {
         shared: shared.clone(),
         counters,

@@ -80,7 +80,8 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
     });
     let sweeper = tokio::task::spawn_local(sweep(worker.clone()));
     let listeners = listeners.into_iter().map(watched).collect::<io::Result<Vec<_>>>()?;
-    let accepting = listeners.iter().map(|it| tokio::task::spawn_local(accept(worker.clone(), it.clone())));
+    let accepting =
+        listeners.iter().map(|it| tokio::task::spawn_local(accept(worker.clone(), it.clone())));
     let accepting: Vec<_> = accepting.collect();
     let mut phase = worker.phase();
     // An error would mean that the control thread is gone, and the process with it.

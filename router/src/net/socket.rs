@@ -61,6 +61,25 @@ pub fn listen(address: SocketAddr, segment: Option<u32>) -> io::Result<TcpListen
     Ok(socket.into())
 }
 
+/// Gives a listener that somebody else has opened the options of [`listen`]'s.
+///
+/// # Errors
+/// When it is no listening socket for TCP.
+pub fn adopt(listener: &TcpListener, segment: Option<u32>) -> io::Result<()> {
+    let socket = SockRef::from(listener);
+    if !socket.is_listener()? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"));
+    }
+    socket.set_nonblocking(true)?;
+    // Has an answer for sockets of IP alone.
+    listener.local_addr()?;
+    limit_send_buffer(&socket)?;
+    if let Some(segment) = segment {
+        socket.set_tcp_mss(segment)?;
+    }
+    Ok(())
+}
+
 /// Checks that nobody listens on `address` yet: a plain bind, which does not share.
 ///
 /// # Errors

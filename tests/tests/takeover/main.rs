@@ -2,12 +2,14 @@
 //! both together. One that fails at it changes nothing.
 
 mod failures;
+mod service;
 mod storm;
 
 use tests::{
     End, Gate, Gateway, Setup, Upstream, chunked, eventually, for_each_engine,
+    for_each_engine_and_driver,
     gateway::REASON_HEADER,
-    message::{CHUNKED_HEAD, chat, response},
+    message::{CHUNKED_HEAD, chat},
     payload,
 };
 
@@ -16,7 +18,7 @@ fn take_over(setup: &Setup, old: &Gateway) -> Gateway {
     setup.clone().in_place_of(old).flag("--take-over").start()
 }
 
-for_each_engine! {
+for_each_engine_and_driver! {
     fn streams_go_on_and_new_requests_go_to_the_new_one(engine) {
         let upstream = Upstream::manual();
         let setup = Setup::single(engine, &upstream);
@@ -44,9 +46,17 @@ for_each_engine! {
         other.send(chat("y"));
         let mut second = upstream.accept();
         second.request();
-        second.send(response(200, "new"));
-        assert_eq!(other.response().payload(), b"new");
         assert_eq!(new.metric("atalho_requests_total", &[]), 1.0);
+        // Both use the kernel at the same time.
+        second.send(CHUNKED_HEAD);
+        other.head();
+        for number in 0..40 {
+            let chunk = chunked::chunk(&payload::bytes(number, 300));
+            second.send(&chunk);
+            other.expect(&chunk);
+        }
+        new.expect_carried("response");
+        new.expect_drivers_took_part();
         assert!(old.running());
         pass(40..60);
         instance.send("0\r\n\r\n");
@@ -55,7 +65,9 @@ for_each_engine! {
         assert!(old.wait().success());
         eventually("nothing is in flight", || new.in_flight() == 0);
     }
+}
 
+for_each_engine! {
     fn thresholds_hold_for_both_together(engine) {
         let gate = Gate::new();
         let fleet = [Upstream::held(&gate), Upstream::held(&gate)];

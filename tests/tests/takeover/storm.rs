@@ -88,24 +88,30 @@ fn upgrades_in_a_row_cut_nothing() {
         let gate = gate.clone();
         Upstream::serve(move |peer, head| instance(peer, head, &gate))
     });
-    let setup = Setup::new(Engine::Userspace)
-        .instances(&fleet)
-        .prefix_aware(1024, 1024)
-        .set("threads", 2);
+    let setup =
+        Setup::new(Engine::Userspace).instances(&fleet).prefix_aware(1024, 1024).set("threads", 2);
     let modes = ["userspace", "splice", "sockmap"];
     let mut gateways = vec![setup.start()];
     let address = gateways[0].address();
     let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|n| scope.spawn({ let stop = &stop; move || ask(address, n % 2 == 0, stop) }))
+            .map(|n| {
+                scope.spawn({
+                    let stop = &stop;
+                    move || ask(address, n % 2 == 0, stop)
+                })
+            })
             .collect();
         let mut streams = Vec::new();
         for (n, mode) in (1..=times as usize).zip(modes.iter().cycle().skip(1)) {
             // Some begin under each gateway.
             let wanted = count as usize * n / times as usize;
             while streams.len() < wanted {
-                streams.push(scope.spawn({ let begun = &begun; move || stream(address, begun) }));
+                streams.push(scope.spawn({
+                    let begun = &begun;
+                    move || stream(address, begun)
+                }));
             }
             eventually("the streams have begun", || begun.load(Relaxed) == wanted);
             let old = gateways.last().expect("one at least");

@@ -42,7 +42,10 @@ impl Slots {
     pub(super) fn keep_for(&mut self, places: impl IntoIterator<Item = (String, u32)>) {
         let free: std::collections::HashSet<u32> = self.free.iter().copied().collect();
         for (place, slot) in places {
-            if free.contains(&slot) && !self.inherited.contains_key(&slot) && !self.kept.contains_key(&place) {
+            if free.contains(&slot)
+                && !self.inherited.contains_key(&slot)
+                && !self.kept.contains_key(&place)
+            {
                 self.inherited.insert(slot, place.clone());
                 self.kept.insert(place, slot);
             }

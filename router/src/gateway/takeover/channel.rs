@@ -99,8 +99,7 @@ impl Channel {
         out.extend_from_slice(&body);
         self.0.write_all(&out).map_err(broken)?;
         for together in descriptors.chunks(TOGETHER) {
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             control.push(SendAncillaryMessage::ScmRights(together));
             // Descriptors need a byte that they come with.

@@ -55,7 +55,8 @@ impl Shared {
     /// Whether its process has ended.
     fn ended(&self, wait: bool) -> bool {
         let mut fds = [PollFd::new(&*self.process, PollFlags::IN)];
-        let timeout = if wait { None } else { Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }) };
+        let timeout =
+            if wait { None } else { Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }) };
         poll(&mut fds, timeout).is_ok_and(|n| n > 0)
     }
 }

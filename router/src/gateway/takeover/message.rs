@@ -10,6 +10,7 @@
 //!                              ←    Noted
 //! Serving                      →
 //!                              ←    Draining
+//!                              ←    Left, once it has left the interfaces' drivers
 //! ```
 //!
 //! Until it says `Draining`, the old gateway serves as before, and goes on doing so when the connection ends.
@@ -45,6 +46,8 @@ pub(super) enum Message {
     Serving,
     /// The old one accepts none any more.
     Draining,
+    /// The old one has no programs in drivers any more.
+    Left,
 }
 
 /// What an old gateway has.

@@ -15,7 +15,7 @@ pub(super) use self::{
     asks::{Asks, Drained},
     counted::Counted,
     message::Role,
-    predecessor::Predecessor,
+    predecessor::{Older, Predecessor},
     successor::{Ask, Estate, Sockets},
 };
 

@@ -140,6 +140,10 @@ impl Predecessor {
     pub(in crate::gateway) fn serving(mut self) -> anyhow::Result<Older> {
         self.channel.send(&Message::Serving, &[])?;
         self.expect(&Message::Draining)?;
+        if self.expect(&Message::Left).is_err() {
+            // It has ended, and left everything.
+            return Ok(Older::default());
+        }
         tracing::info!("the old gateway ends its exchanges, and accepts no more");
         self.channel.patience(Some(PATIENCE))?;
         Ok(Older(Arc::new(Mutex::new(Some(self.channel)))))

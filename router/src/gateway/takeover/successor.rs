@@ -208,6 +208,8 @@ impl Estate {
                     let (reply, draining) = oneshot::channel();
                     let _ = self.asks.send(Ask::Drain(reply));
                     let _ = draining.blocking_recv();
+                    // It serves, whether it hears this or not.
+                    let _ = channel.send(&Message::Left, &[]);
                     return Ok(());
                 }
                 other => return Err(unexpected(&other)),
@@ -237,7 +239,8 @@ impl Estate {
         descriptors: Vec<std::os::fd::OwnedFd>,
     ) -> Result<(), ChannelError> {
         let shared = Shared::received(table, &mut descriptors.into_iter());
-        let shared = shared.ok_or_else(|| ChannelError::Unknown("counters without memory".into()))?;
+        let shared =
+            shared.ok_or_else(|| ChannelError::Unknown("counters without memory".into()))?;
         self.older.tell(&shared);
         if let Err(error) = self.counted.add(shared) {
             tracing::warn!(%error, "thresholds hold for each gateway by itself until this one ends");

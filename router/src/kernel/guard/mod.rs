@@ -129,21 +129,38 @@ impl Guard {
     /// `listeners`.
     ///
     /// # Errors
-    /// When the kernel refuses the program, or an interface is missing or has another XDP program.
+    /// As those of [`load`](Self::load) and [`attach`](Self::attach).
     pub fn start(
         interfaces: &[String],
         mode: Mode,
         listeners: &[SocketAddr],
         rules: &Rules,
     ) -> Result<Self, GuardError> {
-        let mut loaded = Loaded::load(listeners, rules)?;
-        let (mut links, mut attached) = (Vec::new(), Vec::new());
+        let mut guard = Self::load(listeners, rules)?;
+        guard.attach(interfaces, mode)?;
+        Ok(guard)
+    }
+
+    /// Makes a guard for TCP to `listeners` that is on no interface yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn load(listeners: &[SocketAddr], rules: &Rules) -> Result<Self, GuardError> {
+        let loaded = Loaded::load(listeners, rules)?;
+        Ok(Self { _links: Vec::new(), attached: Vec::new(), loaded })
+    }
+
+    /// Puts it on `interfaces` of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When an interface is missing or has another XDP program.
+    pub fn attach(&mut self, interfaces: &[String], mode: Mode) -> Result<(), GuardError> {
         for interface in interfaces {
-            let (link, on) = loaded.attach(interface, mode)?;
-            links.push(link);
-            attached.push(on);
+            let (link, on) = self.loaded.attach(interface, mode)?;
+            self._links.push(link);
+            self.attached.push(on);
         }
-        Ok(Self { _links: links, attached, loaded })
+        Ok(())
     }
 
     /// Lets another XDP program of this process have what the guard lets through.

@@ -20,9 +20,9 @@ use router_ebpf::layout;
 
 pub(crate) use self::direction::{Body, Direction, Report};
 use super::{
-    counters::CounterMemory,
     LoadError,
     btf::Btf,
+    counters::CounterMemory,
     events, host,
     index_pool::IndexPool,
     load::{map_fd, refused_load, with_sources},
@@ -107,8 +107,8 @@ impl SockmapObject {
         let (directions, in_flight) = (fd("DIRECTIONS")?, fd("IN_FLIGHT")?);
         let mapping = LoadError::refused("mapping an array's memory");
         // SAFETY: a direction consists of integers and atomics, for which any bytes are valid.
-        let directions =
-            unsafe { Mapping::new(&directions, options.directions, Access::Write) }.map_err(mapping)?;
+        let directions = unsafe { Mapping::new(&directions, options.directions, Access::Write) }
+            .map_err(mapping)?;
         let mapping = LoadError::refused("mapping an array's memory");
         let in_flight = CounterMemory::of(in_flight, options.counters).map_err(mapping)?;
         Ok(Arc::new(Self {

@@ -27,9 +27,7 @@ use aya::{
     maps::{MapData, RingBuf},
     programs::{ProgramError, SchedClassifier},
 };
-use router_ebpf::{
-    splice::layout::{self, Command, Flow, answer, ask, flag},
-};
+use router_ebpf::splice::layout::{self, Command, Flow, answer, ask, flag};
 
 pub use self::{
     attachments::{Attachment, Skipped},
@@ -46,9 +44,9 @@ pub(crate) use self::{
     socket::{Info, acknowledge_now, probe, reset_with_old_number, widen},
 };
 use super::{
-    counters::CounterMemory,
     LoadError,
     btf::Btf,
+    counters::CounterMemory,
     events, host,
     index_pool::IndexPool,
     load::{map_fd, refused_load, with_sources},
@@ -314,6 +312,18 @@ impl SpliceObject {
     /// and those that refuse, with why.
     pub fn start_xdp(&self) -> Vec<(String, Result<(), String>)> {
         self.xdp().map(|xdp| xdp.start(&self.attachments.by_number())).unwrap_or_default()
+    }
+
+    /// Forwards packets in drivers no more: another process is to have them.
+    pub fn end_xdp(&self) {
+        if let Some(xdp) = self.xdp() {
+            xdp.end();
+        }
+    }
+
+    /// Tries drivers again that had another program.
+    pub fn retry_xdp(&self) -> Vec<(String, Result<(), String>)> {
+        self.xdp().map(Xdp::retry).unwrap_or_default()
     }
 
     /// On how many interfaces that is done, and on how many it is refused.

@@ -167,6 +167,29 @@ impl Xdp {
         self.refresh(interfaces)
     }
 
+    /// Takes the program off all interfaces, for good: packets go by the `tc` programs.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.started = false;
+        for index in std::mem::take(&mut state.interfaces).into_keys() {
+            let _ = sys::delete(&self.targets, &index);
+        }
+    }
+
+    /// Tries interfaces again that refused the program, because they had another one.
+    pub(super) fn retry(&self) -> News {
+        let mut state = self.state();
+        let refused = |(_, it): &(&u32, &mut Interface)| matches!(it.runs, Runs::Refused(_));
+        let mut news = News::new();
+        for (index, interface) in state.interfaces.iter_mut().filter(refused) {
+            interface.runs = self.attach_to(*index, &interface.name);
+            if let Runs::Yes { .. } = interface.runs {
+                news.push((interface.name.clone(), Ok(())));
+            }
+        }
+        news
+    }
+
     /// Takes note of the interfaces that have the `tc` programs now, by number.
     pub(super) fn refresh(&self, interfaces: &BTreeMap<u32, String>) -> News {
         let mut state = self.state();
