@@ -323,6 +323,21 @@ fn the_gateway_guards_itself_as_configured() {
     tests::eventually("the interface is free", || !served.net.is_guarded());
 }
 
+/// An interface has one such program at a time: the new gateway's comes when the old one's goes.
+#[test]
+fn a_gateway_that_takes_over_guards_from_then_on() {
+    let Some(mut served) = Served::start() else { return };
+    let setup = served.setup.clone().in_place_of(&served.gateway).flag("--take-over");
+    let mut old = std::mem::replace(&mut served.gateway, setup.start());
+    assert!(old.wait().success());
+    assert!(served.net.is_guarded());
+    served.answers(GOOD);
+    served.net.fails(BAD);
+    assert!(served.packets("denied") >= 1.0, "by its own program");
+    served.gateway.kill();
+    tests::eventually("the interface is free", || !served.net.is_guarded());
+}
+
 #[test]
 fn a_stopped_gateway_leaves_the_interface() {
     let Some(served) = Served::start() else { return };

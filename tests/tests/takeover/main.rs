@@ -55,6 +55,8 @@ for_each_engine_and_driver! {
             second.send(&chunk);
             other.expect(&chunk);
         }
+        second.send("0\r\n\r\n");
+        other.expect("0\r\n\r\n");
         new.expect_carried("response");
         new.expect_drivers_took_part();
         assert!(old.running());

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
     thread,
 };
@@ -11,7 +11,6 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{PidfdFlags, getpid, pidfd_open},
 };
-use std::os::fd::AsFd as _;
 
 use super::message::Table;
 use crate::{
@@ -52,12 +51,10 @@ impl Shared {
         [self.memory.as_fd(), self.process.as_fd()]
     }
 
-    /// Whether its process has ended.
-    fn ended(&self, wait: bool) -> bool {
+    /// Waits until its process has ended.
+    fn wait(&self) {
         let mut fds = [PollFd::new(&*self.process, PollFlags::IN)];
-        let timeout =
-            if wait { None } else { Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }) };
-        poll(&mut fds, timeout).is_ok_and(|n| n > 0)
+        while !poll(&mut fds, None).is_ok_and(|n| n > 0) {}
     }
 }
 
@@ -93,7 +90,7 @@ impl Counted {
         self.lock().push(shared.clone());
         let (this, it) = (self.clone(), Arc::clone(&foreign));
         let watching = thread::Builder::new().name("take-over".into()).spawn(move || {
-            while !shared.ended(true) {}
+            shared.wait();
             this.forget(&shared, &it);
         });
         if let Err(error) = watching {
