@@ -4,12 +4,11 @@ use std::{
     net::TcpListener,
     os::{fd::AsRawFd, unix::net::UnixDatagram, unix::process::CommandExt},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use tests::{
     DEADLINE, End, Engine, Setup, Upstream, eventually, eventually_some,
-    message::{CHUNKED_HEAD, chat, request, response},
+    message::{CHUNKED_HEAD, chat, response},
 };
 
 /// Kills a process that is not a child of the test's.
@@ -20,6 +19,37 @@ impl Drop for Killed {
         // SAFETY: takes no memory. It is a process that the test's gateway has started, and runs as long as the
         // test does.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
+}
+
+/// A thread of another process that stands still until this is dropped.
+struct Stopped(libc::pid_t);
+
+impl Stopped {
+    fn thread(process: u32, name: &str) -> Self {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let is_it = |path: &std::path::Path| {
+            std::fs::read_to_string(path.join("comm")).is_ok_and(|it| it.trim() == name)
+        };
+        let path = threads.map(|thread| thread.unwrap().path()).find(|path| is_it(path)).unwrap();
+        let thread: libc::pid_t = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        let null = std::ptr::null_mut::<libc::c_void>();
+        let mut status = 0;
+        // SAFETY: the calls name a thread of a child that runs, and take no memory but the status.
+        unsafe {
+            assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, thread, null, null), 0);
+            assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, thread, null, null), 0);
+            assert_eq!(libc::waitpid(thread, &mut status, libc::__WALL), thread);
+        }
+        Self(thread)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: as above; it is this thread that traces it.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, null, null) };
     }
 }
 
@@ -163,17 +193,19 @@ fn on_sigterm_it_is_a_lame_duck_for_a_while() {
 fn on_sigterm_what_waits_is_accepted() {
     let upstream = Upstream::ok();
     let mut gateway = Setup::single(Engine::Userspace, &upstream).start();
-    let body = "x".repeat(1000);
-    gateway.signal(libc::SIGSTOP);
-    let mut clients: Vec<_> = (0..50).map(|_| gateway.connect()).collect();
+    // Its only worker sees the connections when it sees the signal, and not before.
+    let worker = Stopped::thread(gateway.pid(), "worker-0");
+    let mut clients: Vec<_> = (0..5).map(|_| gateway.connect()).collect();
     for client in &mut clients {
-        client.send(request("POST", "/invocations", &body));
+        client.send(chat("x"));
     }
     gateway.terminate();
-    gateway.signal(libc::SIGCONT);
+    eventually("it says that it is not ready", || gateway.admin_get("/readyz").status() == 503);
+    drop(worker);
     for client in &mut clients {
-        client.set_patience(Duration::from_secs(10));
-        assert_eq!(client.response().status(), 200);
+        let answer = client.response();
+        assert_eq!(answer.status(), 200);
+        assert!(answer.closes(), "the client learns that it ends");
     }
     drop(clients);
     assert!(gateway.wait().success());
