@@ -107,16 +107,14 @@ pub fn from_flags(flags: &Flags) -> Result<Config, ConfigError> {
     }
     config.threads = in_range(threads);
     config.access_log = flags.access_log;
-    config.endpoints = vec![EndpointConfig {
-        name: DEFAULT.into(),
-        variants: vec![VariantConfig {
-            strategy: flags.strategy.unwrap_or(Strategy::PrefixAware),
-            prefix_length: in_range(prefix_length),
-            concurrency_threshold: in_range(concurrency_threshold),
-            instances,
-            ..VariantConfig::named(DEFAULT)
-        }],
-    }];
+    let variant = VariantConfig {
+        strategy: flags.strategy.unwrap_or(Strategy::PrefixAware),
+        prefix_length: in_range(prefix_length),
+        concurrency_threshold: in_range(concurrency_threshold),
+        instances,
+        ..VariantConfig::named(DEFAULT)
+    };
+    config.endpoints = vec![EndpointConfig::new(DEFAULT, vec![variant])];
     Ok(config)
 }
 

@@ -101,6 +101,13 @@ impl InstanceUrl {
         Ok(Self { text: format!("{SCHEME}{host}:{port}"), literal, port })
     }
 
+    /// The same host at a port so much higher; `None` beyond the last one.
+    pub fn at_port_above(&self, offset: u32) -> Option<Self> {
+        let port = u16::try_from(u32::from(self.port).checked_add(offset)?).ok()?;
+        let host = self.text.rsplit_once(':')?.0;
+        Some(Self { text: format!("{host}:{port}"), literal: self.literal, port })
+    }
+
     /// The normal form, `http://host:port`.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -2,7 +2,7 @@
 
 use super::{
     ComponentStatus, Endpoint, EndpointStatus, StoreError,
-    resources::{Change, Component, Deployment, Key, Kind, Pending, Resource, Resources},
+    resources::{Change, Component, CopyPlace, Deployment, Key, Kind, Pending, Resource, Resources},
 };
 
 /// The new state of an endpoint.
@@ -25,10 +25,8 @@ pub struct ComponentSettled {
     pub status: ComponentStatus,
     /// Why it failed, up to 1024 characters.
     pub failure: Option<String>,
-    /// How many copies serve.
-    pub copies: u32,
-    /// Where they are.
-    pub hosts: Vec<String>,
+    /// Where its copies are.
+    pub places: Vec<CopyPlace>,
 }
 
 /// Why something was not settled.
@@ -60,8 +58,7 @@ impl ComponentSettled {
         Self {
             status: component.status,
             failure: component.failure.clone(),
-            copies: component.copies.current,
-            hosts: component.hosts.clone(),
+            places: component.places.clone(),
         }
     }
 }
@@ -98,9 +95,10 @@ pub(super) fn component(
     if ComponentSettled::of(was) == *settled {
         return Ok(None);
     }
-    let ComponentSettled { status, failure, copies, hosts } = settled.clone();
+    let ComponentSettled { status, failure, places } = settled.clone();
     let modified = if status == was.status { was.modified } else { now };
-    let mut next = Component { status, failure, hosts, modified, ..Component::clone(was) };
+    let copies = u32::try_from(places.len()).unwrap_or(u32::MAX);
+    let mut next = Component { status, failure, places, modified, ..Component::clone(was) };
     next.copies.current = copies;
     Ok(Some(Change::Put(Resource::Component(next.into()))))
 }

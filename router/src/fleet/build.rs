@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 
 use super::{
     Counters, Endpoint, Instance, ListingRounds, Listings, Routing, Variant, counters::NoSlot,
-    health::Peers, models::make_a_difference,
+    copies::Copies, health::Peers, models::make_a_difference,
 };
 use crate::{
     config::{Config, InstanceConfig, VariantConfig},
@@ -37,7 +37,7 @@ pub enum BuildError {
 }
 
 /// Endpoint, variant, URL: what an instance is the same by.
-type Place = (String, String, String);
+pub(super) type Place = (String, String, String);
 
 /// Everything that can serve, with the configuration that it came from. Immutable; a reload makes a
 /// new one, and [`Fleet::replace`] puts it in the old one's place.
@@ -81,7 +81,7 @@ impl Fleet {
                 let instance = match shared.or_else(known) {
                     Some(instance) => instance,
                     None => {
-                        let counter = counters.take_for(&name(&place)).map_err(|source| {
+                        let counter = counters.take_for(&place_name(&place)).map_err(|source| {
                             BuildError::NoCounter {
                                 url: url.as_str().into(),
                                 endpoint: endpoint.into(),
@@ -125,6 +125,7 @@ impl Fleet {
                 trial: wanted
                     .incoming
                     .then(|| known.and_then(|variant| variant.trial.clone()).unwrap_or_default()),
+                shares_hosts: false,
                 drains: wanted.instances.iter().map(|i| i.drain).collect(),
                 peers: Arc::clone(&peers),
             }))
@@ -139,10 +140,16 @@ impl Fleet {
                 metrics: metrics.endpoint(&wanted.name),
                 variants: of_kind(false)?,
                 shadows: of_kind(true)?,
+                components: hashbrown::HashMap::new(),
+                needs_component: wanted.needs_component,
                 many_models: AtomicBool::new(false),
             })
         });
-        let endpoints = endpoints.collect::<Result<Vec<_>, BuildError>>()?;
+        let mut endpoints = endpoints.collect::<Result<Vec<_>, BuildError>>()?;
+        let mut copies = Copies { previous, counters, metrics, health: &health, places: &mut places };
+        for (endpoint, wanted) in endpoints.iter_mut().zip(&config.endpoints) {
+            copies.add(endpoint, &wanted.components)?;
+        }
         let named = |(at, endpoint): (usize, &Endpoint)| (endpoint.name.clone(), at);
         let by_name = endpoints.iter().enumerate().map(named).collect();
         let mut leaving = HashMap::new();
@@ -180,10 +187,10 @@ impl Fleet {
     pub fn slots(&self) -> Vec<(String, u32)> {
         let staying = self.places.iter().map(|(place, it)| (place, Arc::clone(it)));
         let leaving = self.leaving.iter().filter_map(|(place, it)| Some((place, it.upgrade()?)));
-        staying.chain(leaving).map(|(place, it)| (name(place), it.counter().slot())).collect()
+        staying.chain(leaving).map(|(place, it)| (place_name(place), it.counter().slot())).collect()
     }
 
-    fn known(&self, place: &Place) -> Option<Arc<Instance>> {
+    pub(super) fn known(&self, place: &Place) -> Option<Arc<Instance>> {
         let staying = self.places.get(place).cloned();
         staying.or_else(|| self.leaving.get(place).and_then(Weak::upgrade))
     }
@@ -214,6 +221,9 @@ impl Fleet {
                 }
             }
         }
+        for copy in self.endpoints.iter().flat_map(Endpoint::copies) {
+            copy.configure(copy.weight(), false, &health);
+        }
         for instance in self.leaving.values().filter_map(Weak::upgrade) {
             instance.remove(&health);
         }
@@ -242,8 +252,7 @@ impl Fleet {
 
     /// The last [round](ListingRounds) in which every instance that can be was asked for its models.
     pub(super) fn complete_round(&self) -> u64 {
-        let asked = self.instances().map(|(.., instance)| instance);
-        let rounds = asked.filter(|i| i.status().reachable()).map(|i| i.listed_in());
+        let rounds = self.servers().filter(|i| i.status().reachable()).map(|i| i.listed_in());
         rounds.min().unwrap_or_else(|| self.rounds.current())
     }
 
@@ -288,10 +297,18 @@ impl Fleet {
         self.endpoints.iter().flat_map(|endpoint| members(endpoint, &endpoint.variants))
     }
 
-    /// All instances with their endpoint and variant: of each endpoint those that answer, and then its
-    /// shadows.
+    /// All instances with their endpoint and variant: of each endpoint those that answer, its shadows, and the
+    /// copies of its inference components.
     pub fn instances(&self) -> impl Iterator<Item = (&Endpoint, &Arc<Variant>, &Arc<Instance>)> {
-        self.endpoints.iter().flat_map(|endpoint| members(endpoint, endpoint.all_variants()))
+        self.endpoints.iter().flat_map(|endpoint| {
+            let components = endpoint.components.values();
+            members(endpoint, endpoint.all_variants().chain(components))
+        })
+    }
+
+    /// As [`instances`](Self::instances), without those whose server another one of them stands for.
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.instances().map(|(.., instance)| instance).filter(|it| !it.shares_server())
     }
 
     /// Removed instances whose last requests have not ended.
@@ -301,7 +318,7 @@ impl Fleet {
 }
 
 /// A place as other processes know it.
-fn name((endpoint, variant, url): &Place) -> String {
+pub(super) fn place_name((endpoint, variant, url): &Place) -> String {
     // No name has a space in it.
     format!("{endpoint} {variant} {url}")
 }

@@ -6,7 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicU64,
+            AtomicBool, AtomicU64,
             Ordering::{AcqRel, Acquire, Relaxed},
         },
     },
@@ -34,18 +34,31 @@ pub type InstanceId = u64;
 pub struct Instance {
     /// Its identity.
     pub id: InstanceId,
-    /// `http://host:port`.
+    /// `http://host:port`; of a copy of an inference component with `#component.slot` behind it.
     pub url: String,
     /// `host:port`, as in a Host field.
     pub authority: String,
-    /// Seed of its place in rankings. It depends on the URL alone, so that every gateway host ranks
+    /// Seed of its place in rankings. It depends on that alone, so that every gateway host ranks
     /// alike.
     pub seed: u64,
     /// What is counted about it.
     pub metrics: Arc<InstanceMetrics>,
+    /// Equal for copies on one host.
+    pub host: u64,
+    /// What goes in front of a request's path.
+    pub path_prefix: Option<String>,
     /// Bits of an f64.
     weight: AtomicU64,
     counter: Counter,
+    server: Arc<Server>,
+    /// Whether the server is another instance's, which looks after it.
+    shares: bool,
+    /// Of one that shares: whether it is no longer configured.
+    removed: AtomicBool,
+}
+
+/// The process that serves: one for several instances that are copies on one host.
+struct Server {
     health: HealthState,
     /// For people who ask why.
     notes: Notes,
@@ -70,15 +83,8 @@ impl Instance {
         peers: Arc<Peers>,
         metrics: Arc<InstanceMetrics>,
     ) -> Arc<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let literal = url.literal();
-        let instance = Self {
-            id: NEXT.fetch_add(1, Relaxed),
-            url: url.as_str().into(),
-            authority: url.authority().into(),
-            seed: xxhash_rust::xxh3::xxh3_64(url.as_str().as_bytes()),
-            weight: AtomicU64::new(weight.to_bits()),
-            counter,
+        let server = Server {
             health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
             notes: Notes::default(),
             peers,
@@ -86,9 +92,78 @@ impl Instance {
             models: ArcSwapOption::empty(),
             listed_in: AtomicU64::new(0),
             literal: literal.is_some(),
+        };
+        let seed = seed(url.as_str());
+        let (removed, path_prefix) = (AtomicBool::new(false), None);
+        let instance = Self {
+            id: next_id(),
+            url: url.as_str().into(),
+            authority: url.authority().into(),
+            seed,
+            host: seed,
+            path_prefix,
+            weight: AtomicU64::new(weight.to_bits()),
+            counter,
+            server: Arc::new(server),
+            shares: false,
+            removed,
             metrics,
         };
         Arc::new(instance)
+    }
+
+    /// A copy of a component on this host, called so. It is as well as the host is, unless it has a server of
+    /// its own, and has its own place in rankings and its own requests in flight.
+    pub(super) fn copy(
+        self: &Arc<Self>,
+        name: String,
+        own: Option<(&InstanceUrl, &Arc<Health>, Arc<Peers>)>,
+        path_prefix: Option<String>,
+        counter: Counter,
+        metrics: Arc<InstanceMetrics>,
+    ) -> Arc<Self> {
+        let weight = self.weight();
+        let other = own.map(|(url, health, peers)| {
+            let literal = url.literal();
+            let server = Server {
+                health: HealthState::new(literal.is_some(), false, Arc::clone(health)),
+                notes: Notes::default(),
+                peers,
+                addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
+                models: ArcSwapOption::empty(),
+                listed_in: AtomicU64::new(0),
+                literal: literal.is_some(),
+            };
+            (url.authority().to_owned(), Arc::new(server))
+        });
+        let shares = other.is_none();
+        let (authority, server) =
+            other.unwrap_or_else(|| (self.authority.clone(), Arc::clone(&self.server)));
+        let instance = Self {
+            id: next_id(),
+            seed: seed(&name),
+            url: name,
+            authority,
+            host: self.host,
+            path_prefix,
+            weight: AtomicU64::new(weight.to_bits()),
+            counter,
+            server,
+            shares,
+            removed: AtomicBool::new(false),
+            metrics,
+        };
+        Arc::new(instance)
+    }
+
+    /// Whether it is a copy on this host: with its server, or with one of its own.
+    pub(super) fn is_copy_on(&self, host: &Self) -> bool {
+        self.host == host.host && (!self.shares || Arc::ptr_eq(&self.server, &host.server))
+    }
+
+    /// Whether another instance's checks say how it is.
+    pub(super) fn shares_server(&self) -> bool {
+        self.shares
     }
 
     /// Requests in flight.
@@ -98,32 +173,40 @@ impl Instance {
 
     pub(super) fn configure(&self, weight: f64, drain: bool, health: &Arc<Health>) {
         self.weight.store(weight.to_bits(), Relaxed);
-        self.health.configure(health, drain, false);
+        if self.shares {
+            self.removed.store(false, Relaxed);
+        } else {
+            self.server.health.configure(health, drain, false);
+        }
     }
 
     pub(super) fn remove(&self, health: &Arc<Health>) {
-        self.health.configure(health, true, true);
+        if self.shares {
+            self.removed.store(true, Relaxed);
+        } else {
+            self.server.health.configure(health, true, true);
+        }
     }
 
     pub(super) fn set_addresses(&self, addresses: Vec<SocketAddr>) {
-        self.health.set_resolved(!addresses.is_empty());
-        self.addresses.store(Arc::new(addresses));
+        self.server.health.set_resolved(!addresses.is_empty());
+        self.server.addresses.store(Arc::new(addresses));
     }
 
     /// `why` says what was wrong, unless the check was good.
     pub(super) fn note_check(&self, check: Check, why: &str) -> Option<Change> {
-        self.notes.check(if check == Check::Good { Ok(()) } else { Err(why.to_owned()) });
-        self.health.note_check(check)
+        self.server.notes.check(if check == Check::Good { Ok(()) } else { Err(why.to_owned()) });
+        self.server.health.note_check(check)
     }
 
     /// Records what came of a look-up of its host name; the error is for people.
     pub(super) fn note_lookup(&self, result: Result<(), String>) {
-        self.notes.lookup(result);
+        self.server.notes.lookup(result);
     }
 
     /// Whether its host name has to be looked up from time to time.
     pub(super) fn named(&self) -> bool {
-        !self.literal
+        !self.server.literal
     }
 
     pub(crate) fn counter(&self) -> &Counter {
@@ -137,62 +220,63 @@ impl Instance {
 
     /// The instances of its variant.
     pub(super) fn peers(&self) -> &Arc<Peers> {
-        &self.peers
+        &self.server.peers
     }
 
     /// Whether it may get new requests: well, resolved, neither draining nor removed.
     pub fn available(&self) -> bool {
-        self.health.available()
+        if self.shares { self.status().available() } else { self.server.health.available() }
     }
 
     /// Whether it takes no new requests by configuration, or is no longer configured. Pools close
     /// its idle connections.
     pub fn is_draining(&self) -> bool {
-        self.health.status().leaving()
+        self.status().leaving()
     }
 
     /// What speaks against it, if anything.
     pub fn status(&self) -> Status {
-        self.health.status()
+        let status = self.server.health.status();
+        if self.shares && self.removed.load(Relaxed) { status.removed() } else { status }
     }
 
     /// Why it has its status, since when, and what happened last.
     pub fn diagnosis(&self) -> Diagnosis {
-        let failure = self.health.last_failure().map(|(at, kind)| FailureNote { at, kind });
+        let failure = self.server.health.last_failure().map(|(at, kind)| FailureNote { at, kind });
         let status = self.status();
         Diagnosis {
-            since: self.health.since(),
-            ejected_until: self.health.ejected_until(),
-            ..self.notes.diagnosis(status, failure)
+            since: self.server.health.since(),
+            ejected_until: self.server.health.ejected_until(),
+            ..self.server.notes.diagnosis(status, failure)
         }
     }
 
     /// Where it can be reached: all addresses of its host name, the preferred one first; empty
     /// while the name has not been resolved.
     pub fn addresses(&self) -> Arc<Vec<SocketAddr>> {
-        self.addresses.load_full()
+        self.server.addresses.load_full()
     }
 
     /// The preferred address.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.addresses.load().first().copied()
+        self.server.addresses.load().first().copied()
     }
 
     /// The models that it lists, as far as that is known.
     pub fn models(&self) -> models::Known {
-        self.models.load_full()
+        self.server.models.load_full()
     }
 
     /// Whether a request may go to it that may go to `serves` only.
     pub fn admitted(&self, serves: Serves<'_>) -> bool {
         // Nearly all fleets are of one model.
-        serves.rule == Rule::Any || serves.admits(&self.models.load())
+        serves.rule == Rule::Any || serves.admits(&self.server.models.load())
     }
 
     /// The last [round](super::ListingRounds) in which it was asked for its models; 0 before the
     /// first.
     pub(super) fn listed_in(&self) -> u64 {
-        self.listed_in.load(Acquire)
+        self.server.listed_in.load(Acquire)
     }
 
     /// Whether it is still to be asked for its models, and can be.
@@ -203,26 +287,26 @@ impl Instance {
     /// Takes over the models that it lists; `None` when it has said nothing new about them.
     /// `round` is the one in which it was asked. True when something is known that was not before.
     pub(super) fn set_models(&self, round: u64, known: Option<models::Known>) -> bool {
-        let changed = known.as_ref().is_some_and(|known| *self.models.load() != *known);
+        let changed = known.as_ref().is_some_and(|known| *self.server.models.load() != *known);
         if let (true, Some(known)) = (changed, known) {
-            self.models.store(known);
+            self.server.models.store(known);
         }
         // Who sees the round sees the list.
-        let first = self.listed_in.swap(round, AcqRel) == 0;
+        let first = self.server.listed_in.swap(round, AcqRel) == 0;
         changed || first
     }
 
     /// Records that it answered a request of `client` with a [good](super::Verdict::Well) status, and
     /// to the end.
     pub fn note_success(&self, client: IpAddr) {
-        if self.health.note_success(client) == Some(Change::Up) {
+        if self.server.health.note_success(client) == Some(Change::Up) {
             tracing::info!(instance = self.url, "instance up again: its requests succeed");
         }
     }
 
     /// Records that the first byte of a response's body came, or the end of one without a body.
     pub fn note_answering(&self) {
-        if self.health.note_answering() {
+        if self.server.health.note_answering() {
             tracing::info!(instance = self.url, "instance no longer suspect: it answers");
         }
     }
@@ -230,7 +314,7 @@ impl Instance {
     /// Records that a request was given up before the first byte of its response's body, by its
     /// client or for its time limit, after it had `waited` since it had been sent.
     pub fn note_unanswered(&self, waited: Duration, blame: Blame) {
-        if self.health.note_unanswered(waited, blame, &self.peers) {
+        if self.server.health.note_unanswered(waited, blame, &self.server.peers) {
             tracing::warn!(
                 instance = self.url,
                 "instance suspect: requests wait for its first byte until they are given up"
@@ -240,28 +324,37 @@ impl Instance {
 
     /// Records that its port refused a connection.
     pub fn note_refused(&self) {
-        self.health.alarm().refused();
+        self.server.health.alarm().refused();
     }
 
     /// What befalls it while requests are under way.
     pub fn alarm(&self) -> &Alarm {
-        self.health.alarm()
+        self.server.health.alarm()
     }
 
     /// Records that it answered that it has too much to do, with the `Retry-After` that it gave.
     pub fn note_overload(&self, retry_after: Option<Duration>) {
-        self.health.note_overload(retry_after);
+        self.server.health.note_overload(retry_after);
     }
 
     /// Records that a request failed by the instance's fault, and whose it was.
     pub fn note_failure(&self, kind: FailureKind, blame: Blame) {
-        if let Some(ejected) = self.health.note_failure(kind, blame, &self.peers) {
+        if let Some(ejected) = self.server.health.note_failure(kind, blame, &self.server.peers) {
             tracing::warn!(
                 instance = self.url, %kind, seconds = ejected.as_secs_f64(),
                 "instance ejected: its requests fail"
             );
         }
     }
+}
+
+fn next_id() -> InstanceId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+fn seed(name: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(name.as_bytes())
 }
 
 impl fmt::Debug for Instance {

@@ -1,6 +1,7 @@
 //! Endpoints, variants, instances: who can serve, how busy each is, and whether it is well.
 
 mod build;
+mod copies;
 pub mod counters;
 mod diagnosis;
 pub mod health;

@@ -11,7 +11,7 @@ const LOOKUP: Duration = Duration::from_secs(5);
 /// found by then is looked up again by the health checks.
 pub async fn resolve_new(fleet: &Fleet, limit: Duration) {
     let mut lookups = tokio::task::JoinSet::new();
-    for (_, _, instance) in fleet.instances() {
+    for instance in fleet.servers() {
         if instance.status().unresolved() {
             let instance = Arc::clone(instance);
             lookups.spawn(async move { resolve(&instance).await });

@@ -23,7 +23,7 @@ pub(crate) fn config(strategy: Strategy, threshold: u32, weights: &[f64]) -> Con
         instances: instances.collect(),
         ..VariantConfig::named("v")
     };
-    let endpoint = EndpointConfig { name: "e".into(), variants: vec![variant] };
+    let endpoint = EndpointConfig::new("e", vec![variant]);
     Config { endpoints: vec![endpoint], ..Config::default() }
 }
 

@@ -44,6 +44,8 @@ pub struct Variant {
     /// How its requests end, while it [is about to replace](crate::config::VariantConfig::incoming)
     /// another one.
     pub trial: Option<Arc<Trial>>,
+    /// Whether several of its instances are on one host.
+    pub shares_hosts: bool,
     /// Which of them are draining by this variant's configuration.
     pub(super) drains: Vec<bool>,
     /// Who they are to each other.
@@ -106,6 +108,11 @@ pub struct Endpoint {
     pub variants: Vec<Arc<Variant>>,
     /// Its variants that get copies.
     pub shadows: Vec<Arc<Variant>>,
+    /// Its inference components by name, each as a variant whose instances are its copies: it has the name
+    /// and the routing of the variant that hosts it.
+    pub components: hashbrown::HashMap<String, Arc<Variant>>,
+    /// Whether each request has to name one of them.
+    pub needs_component: bool,
     /// Whether its instances list different models, or not all of them any.
     pub(super) many_models: AtomicBool,
 }
@@ -129,6 +136,19 @@ impl Endpoint {
         self.variants.iter().flat_map(|variant| {
             variant.instances.iter().map(move |instance| (&**variant, instance))
         })
+    }
+
+    /// As [`instances`](Self::instances), and the copies of its inference components.
+    pub fn all_instances(&self) -> impl Iterator<Item = (&Variant, &Arc<Instance>)> {
+        let components = self.components.values().flat_map(|component| {
+            component.instances.iter().map(move |instance| (&**component, instance))
+        });
+        self.instances().chain(components)
+    }
+
+    /// The copies of its inference components.
+    pub(super) fn copies(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.components.values().flat_map(|component| &component.instances)
     }
 
     /// All its variants: those that answer, then its shadows.

@@ -45,8 +45,8 @@ impl Made {
     }
 
     /// The endpoints that served when the state was last written.
-    pub(super) fn endpoints(&self) -> Vec<EndpointConfig> {
-        reconcile::endpoints(&self.control.resources())
+    pub(super) fn endpoints(&self, file: &Config) -> Vec<EndpointConfig> {
+        reconcile::endpoints(&self.control.resources(), &file.host_pools)
     }
 
     /// What it keeps its state by.

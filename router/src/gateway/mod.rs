@@ -98,7 +98,7 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
         None => Counted::alone(&counters),
     };
     let control = made::Made::open(&config, predecessor.as_mut())?;
-    let added = control.as_ref().map(made::Made::endpoints).unwrap_or_default();
+    let added = control.as_ref().map(|it| it.endpoints(&config)).unwrap_or_default();
     let parts = reload::Parts { file: Arc::new(config), added };
     let config = parts.composed();
     let fleet = Fleet::build(&config, None, &counters, &metrics)?;

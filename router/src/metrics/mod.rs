@@ -37,8 +37,9 @@ use labelled::{Mirror, Mirrors};
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Names of the reasons for which an instance is chosen, as in the `reason` label.
-pub const REASONS: [&str; 11] = [
+pub const REASONS: [&str; 12] = [
     "home",
+    "same_host",
     "overflow",
     "saturated",
     "failover",

@@ -17,6 +17,8 @@ pub enum Reason {
     /// It is the key's home.
     Home,
     /// The home has as many requests in flight as the threshold allows, or says that it is
+    /// Another copy of the component on the home's host: the home is at the threshold.
+    SameHost,
     /// overloaded; this one is less busy.
     Overflow,
     /// All instances are at the threshold; this one is the least loaded.
@@ -41,8 +43,9 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, for tables of metrics.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Home,
+        Self::SameHost,
         Self::Overflow,
         Self::Saturated,
         Self::Failover,
@@ -59,6 +62,7 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Home => "home",
+            Self::SameHost => "same_host",
             Self::Overflow => "overflow",
             Self::Saturated => "saturated",
             Self::Failover => "failover",
@@ -300,6 +304,11 @@ impl<'a> CandidateSet<'a> {
         {
             return Ok(choice(first, by_rank(first), Some(home.id)));
         }
+        if self.variant.shares_hosts
+            && let Some(instance) = self.take_beside(home, threshold, key)
+        {
+            return Ok(choice(instance, Reason::SameHost, Some(home.id)));
+        }
         let (instance, over) = self.take_least(threshold, &mut Tie::ByRank(key))?;
         let reason = if over {
             Reason::Saturated
@@ -310,6 +319,33 @@ impl<'a> CandidateSet<'a> {
             Reason::Overflow
         };
         Ok(choice(instance, reason, Some(home.id)))
+    }
+
+    /// The least busy of the other copies on an instance's host, if it has room below the threshold.
+    fn take_beside(
+        &self,
+        home: &Instance,
+        threshold: u32,
+        key: PrefixKey,
+    ) -> Option<&'a Arc<Instance>> {
+        // As long as another thread takes what was free, there may be more.
+        for _ in 0..ROUNDS {
+            let beside = self.candidates().filter(|(it, _)| it.host == home.host);
+            let (instance, limit) = beside
+                .map(|(it, limit)| (it, it.in_flight(), limit.min(threshold)))
+                .filter(|(_, in_flight, limit)| in_flight < limit)
+                .min_by(|(one, less, _), (other, more, _)| {
+                    less.cmp(more).then_with(|| {
+                        let nearer = Distance::new(key, one).nearer_than(&Distance::new(key, other));
+                        if nearer { Ordering::Less } else { Ordering::Greater }
+                    })
+                })
+                .map(|(it, _, limit)| (it, limit))?;
+            if instance.counter().increment_below(limit).is_some() {
+                return Some(instance);
+            }
+        }
+        None
     }
 
     fn least_outstanding(

@@ -120,6 +120,36 @@ pub struct EndpointConfig {
     pub name: String,
     /// Its variants, at least one.
     pub variants: Vec<VariantConfig>,
+    /// Its inference components. The control API makes them; a file never has any.
+    pub components: Vec<ComponentConfig>,
+    /// Whether its hosts serve components alone, so that each request has to name one.
+    pub needs_component: bool,
+}
+
+/// A model that shares the hosts of a variant: an inference component.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComponentConfig {
+    /// The name that clients call.
+    pub name: String,
+    /// The variant whose hosts and routing it has.
+    pub variant: String,
+    /// Where instances take what InvokeEndpoint sends.
+    pub invocations_path: String,
+    /// Its copies; none while it is scaled to zero.
+    pub copies: Vec<CopyConfig>,
+}
+
+/// A copy of a component on a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CopyConfig {
+    /// The host, as the variant has it.
+    pub host: InstanceUrl,
+    /// Which of the host's copies it is, from 0 on.
+    pub slot: u32,
+    /// Where it serves, if not at the host's own address.
+    pub url: Option<InstanceUrl>,
+    /// What goes in front of a request's path.
+    pub path_prefix: Option<String>,
 }
 
 /// `[[endpoint.variant]]`
@@ -159,6 +189,14 @@ pub struct InstanceConfig {
     pub drain: bool,
 }
 
+impl EndpointConfig {
+    /// With these variants, and no inference components.
+    pub fn new(name: &str, variants: Vec<VariantConfig>) -> Self {
+        let components = Vec::new();
+        Self { name: name.to_owned(), variants, components, needs_component: false }
+    }
+}
+
 impl VariantConfig {
     /// With every setting at its default, and no instance.
     pub fn named(name: &str) -> Self {
@@ -192,7 +230,7 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<EndpointConfig> {
         s.issue("variant", "there are shadows alone: one variant has to answer");
     }
     s.unique("variant", "name", |name| Some(name.to_owned()));
-    Some(EndpointConfig { name: name?, variants })
+    Some(EndpointConfig::new(&name?, variants))
 }
 
 fn variant(s: &Section<'_, '_>) -> Option<VariantConfig> {

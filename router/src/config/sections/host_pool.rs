@@ -26,6 +26,38 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 alike.",
     },
     Setting {
+        path: "host_pool.cpus",
+        kind: Kind::OptionalInteger { min: 1, max: 65536, unit: "processor cores" },
+        default: None,
+        live: true,
+        about: "What each host has for copies of inference components \
+                (`NumberOfCpuCoresRequired`). Absent: it is not counted.",
+    },
+    Setting {
+        path: "host_pool.accelerators",
+        kind: Kind::OptionalInteger { min: 1, max: 65536, unit: "devices" },
+        default: None,
+        live: true,
+        about: "The same for `NumberOfAcceleratorDevicesRequired`.",
+    },
+    Setting {
+        path: "host_pool.memory_mb",
+        kind: Kind::OptionalInteger { min: 128, max: u32::MAX as u64, unit: "MiB" },
+        default: None,
+        live: true,
+        about: "The same for `MinMemoryRequiredInMb`.",
+    },
+    Setting {
+        path: "host_pool.copies",
+        kind: Kind::Choice(COPIES),
+        default: Some(r#""name""#),
+        live: true,
+        about: "How copies of inference components on one host are told apart. `name`: one server has them all, and \
+                goes by the field `X-Amzn-SageMaker-Inference-Component`. `port`: a server for each, the first \
+                at the host's port, the next at the port above. `path`: as `name`, with `/{component}` in front \
+                of the request's path.",
+    },
+    Setting {
         path: "host_pool.hosts",
         kind: Kind::Urls,
         default: None,
@@ -36,6 +68,33 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// How copies of inference components on one host are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// By the component's name in a field of the request.
+    #[default]
+    Name,
+    /// By their ports: the host's, and those above it.
+    Port,
+    /// By the component's name in front of the request's path.
+    Path,
+}
+
+const COPIES: &[&str] = &["name", "port", "path"];
+
+impl std::str::FromStr for Copies {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "name" => Ok(Self::Name),
+            "port" => Ok(Self::Port),
+            "path" => Ok(Self::Path),
+            _ => Err(format!("`{text}` is none of {}", COPIES.join(", "))),
+        }
+    }
+}
+
 /// `[[host_pool]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPool {
@@ -43,6 +102,14 @@ pub struct HostPool {
     pub instance_type: String,
     /// Models that the hosts serve; any, if empty.
     pub models: Vec<String>,
+    /// Processor cores that each host has for inference components; `None` if they are not counted.
+    pub cpus: Option<u32>,
+    /// Accelerators that each host has for them.
+    pub accelerators: Option<u32>,
+    /// Memory that each host has for them, in MiB.
+    pub memory_mb: Option<u32>,
+    /// How copies on one host are told apart.
+    pub copies: Copies,
     /// The hosts, in the order in which they are given out.
     pub hosts: Vec<InstanceUrl>,
 }
@@ -69,6 +136,9 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<HostPool> {
         })
     });
     let models = s.items("models", super::endpoint::name);
+    let (cpus, accelerators) = (s.optional_integer("cpus"), s.optional_integer("accelerators"));
+    let memory_mb = s.optional_integer("memory_mb");
+    let copies = s.value("copies", |value| value.text()?.parse::<Copies>());
     let hosts = s.required_items("hosts", |text| {
         InstanceUrl::parse(text).map_err(|error| error.to_string())
     });
@@ -78,5 +148,13 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<HostPool> {
             s.issue("hosts", format!("has {host} twice: leave one out"));
         }
     }
-    Some(HostPool { instance_type: instance_type?, models, hosts })
+    Some(HostPool {
+        instance_type: instance_type?,
+        models,
+        cpus,
+        accelerators,
+        memory_mb,
+        copies,
+        hosts,
+    })
 }

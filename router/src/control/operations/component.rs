@@ -49,7 +49,7 @@ pub(super) fn create(context: &Context<'_>, input: &Value) -> Result<Outcome, Aw
         specs,
         plural,
         copies: Wanted { current: 0, desired: copies },
-        hosts: vec![],
+        places: vec![],
         deployment_config: None,
         tags: tags::read(items(input, "Tags"))?,
     };

@@ -1,17 +1,36 @@
 //! Endpoints as the gateway's configuration has them.
 
+use std::collections::HashMap;
+
 use crate::{
-    config::{EndpointConfig, InstanceConfig, InstanceUrl, VariantConfig},
-    control::{Endpoint, EndpointStatus, Placed, Resources},
+    config::{
+        ComponentConfig, Copies, CopyConfig, EndpointConfig, HostPool, InstanceConfig, InstanceUrl,
+        VariantConfig,
+    },
+    control::{
+        Component, ComponentStatus, Deployment, Endpoint, EndpointStatus, Placed, Resources,
+    },
 };
 
 /// The endpoints that serve. Those without a deployment in service are left out: to who calls them they
 /// do not exist yet.
-pub fn endpoints(resources: &Resources) -> Vec<EndpointConfig> {
-    resources.endpoints.values().filter_map(|endpoint| of(endpoint)).collect()
+pub fn endpoints(resources: &Resources, pools: &[HostPool]) -> Vec<EndpointConfig> {
+    let mut of_endpoint: HashMap<&str, Vec<&Component>> = HashMap::new();
+    for component in resources.components.values() {
+        of_endpoint.entry(&component.endpoint).or_default().push(component);
+    }
+    let endpoints = resources.endpoints.values().filter_map(|endpoint| {
+        let components = of_endpoint.remove(endpoint.name.as_str()).unwrap_or_default();
+        of(endpoint, &components, pools)
+    });
+    endpoints.collect()
 }
 
-fn of(endpoint: &Endpoint) -> Option<EndpointConfig> {
+fn of(
+    endpoint: &Endpoint,
+    components: &[&Component],
+    pools: &[HostPool],
+) -> Option<EndpointConfig> {
     if matches!(endpoint.status, EndpointStatus::Deleting | EndpointStatus::OutOfService) {
         return None;
     }
@@ -37,7 +56,44 @@ fn of(endpoint: &Endpoint) -> Option<EndpointConfig> {
         ..it
     });
     variants.extend(shadows);
-    Some(EndpointConfig { name: endpoint.name.clone(), variants })
+    let alive = components.iter().filter(|it| it.status != ComponentStatus::Deleting);
+    Some(EndpointConfig {
+        name: endpoint.name.clone(),
+        variants,
+        components: alive.map(|it| component(it, serving, pools)).collect(),
+        needs_component: serving.variants.iter().all(|variant| variant.spec.model.is_none()),
+    })
+}
+
+fn component(
+    component: &Component,
+    serving: &Deployment,
+    pools: &[HostPool],
+) -> ComponentConfig {
+    let types = serving.variants.iter().filter(|variant| variant.spec.name == component.variant);
+    let types: Vec<_> = types.flat_map(|variant| &variant.spec.pools).collect();
+    let copies = component.places.iter().filter_map(|place| {
+        let host = InstanceUrl::parse(&place.host).ok()?;
+        let suits = |pool: &&HostPool| {
+            types.iter().any(|it| it.instance_type == pool.instance_type)
+                && pool.hosts.contains(&host)
+        };
+        let copies = pools.iter().find(suits).map_or(Copies::Name, |pool| pool.copies);
+        let url = match copies {
+            Copies::Port => Some(host.at_port_above(place.slot)?),
+            Copies::Name | Copies::Path => None,
+        };
+        let path_prefix = (copies == Copies::Path).then(|| format!("/{}", component.name));
+        Some(CopyConfig { host, slot: place.slot, url, path_prefix })
+    });
+    let model = component.specs.iter().find_map(|spec| spec.model_input.as_ref());
+    let default = VariantConfig::named(&component.variant).invocations_path;
+    ComponentConfig {
+        name: component.name.clone(),
+        variant: component.variant.clone(),
+        invocations_path: model.and_then(path).unwrap_or(default),
+        copies: copies.collect(),
+    }
 }
 
 /// Gives the variants' weights this sum.
@@ -63,7 +119,7 @@ fn variant(placed: &Placed) -> VariantConfig {
             .spec
             .concurrency_threshold
             .map_or(default.concurrency_threshold, Into::into),
-        invocations_path: path(placed).unwrap_or(default.invocations_path),
+        invocations_path: placed.model.as_ref().and_then(path).unwrap_or(default.invocations_path),
         instances: placed.hosts.iter().filter_map(instance).collect(),
         ..default
     }
@@ -72,9 +128,8 @@ fn variant(placed: &Placed) -> VariantConfig {
 /// The variable of a model's container that names the path at which its instances take calls.
 const PATH: &str = "ATALHO_INVOCATIONS_PATH";
 
-/// Where the variant's model wants to be called, if that is a path.
-fn path(placed: &Placed) -> Option<String> {
-    let model = placed.model.as_ref()?;
+/// Where a model, as it was made, wants to be called, if that is a path.
+fn path(model: &serde_json::Value) -> Option<String> {
     let containers = model["Containers"].as_array().into_iter().flatten();
     let mut containers = std::iter::once(&model["PrimaryContainer"]).chain(containers);
     let path = containers.find_map(|it| it["Environment"][PATH].as_str())?;

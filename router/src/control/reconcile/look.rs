@@ -6,7 +6,7 @@ use tokio::{net::TcpStream, task::JoinSet};
 
 use super::hosts::Looks;
 use crate::{
-    config::{Health, HostPool},
+    config::Health,
     fleet::probe::{self, Get},
 };
 
@@ -15,16 +15,12 @@ const TOGETHER: usize = 64;
 
 /// Asks each host for its health, as instances are asked: any status below 500 is a good answer. Where
 /// `health.active` is off, one that takes a connection is well.
-pub(super) async fn at(pools: &[HostPool], wanted: &[String], health: &Health) -> Looks {
+pub(super) async fn at(wanted: &[String], health: &Health) -> Looks {
     let mut looks = Looks::new();
-    let known = |host: &&String| {
-        pools.iter().flat_map(|pool| &pool.hosts).any(|url| url.as_str() == host.as_str())
-    };
-    let wanted: Vec<&String> = wanted.iter().filter(known).collect();
     for group in wanted.chunks(TOGETHER) {
         let mut asked = JoinSet::new();
         for host in group {
-            let (host, path) = ((*host).clone(), health.active.then(|| health.path.clone()));
+            let (host, path) = (host.clone(), health.active.then(|| health.path.clone()));
             let limit = health.timeout;
             asked.spawn(async move {
                 let answer = ask(&host, path.as_deref(), limit).await;

@@ -1,14 +1,17 @@
 //! Makes what is so what was asked for: gives hosts to the endpoints that wait for them, and says of
 //! each how far it has come.
 //!
-//! `plan` is what a round decides, `hosts` who gets which host, `describe` what that is as the
-//! gateway's configuration, `look` how the hosts are that nobody has. What serves is changed before the
+//! `plan` is what a round decides, `hosts` who gets which host, `components` which of an endpoint's hosts have
+//! copies of its inference components, `describe` what that is as the gateway's configuration, `look` how the hosts are that nobody has. What serves is changed before the
 //! state says so: who reads `InService` can call at once, and a name that is gone is called no more.
 
+mod after;
+mod components;
 mod describe;
 mod hosts;
 mod look;
 mod plan;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -21,13 +24,12 @@ use tokio::sync::watch;
 
 pub use self::describe::endpoints;
 use self::{
+    after::after,
     hosts::Looks,
-    plan::{Step, View, plan},
+    plan::plan,
+    step::{Step, View},
 };
-use super::{
-    Control, Endpoint, Resources, SettleError, Settled,
-    resources::{Change, Key, Resource},
-};
+use super::{Control, Resources, SettleError};
 use crate::config::{Config, EndpointConfig};
 
 /// Between two rounds while something is under way, or a host is missing.
@@ -86,11 +88,11 @@ async fn round(
     let resources = control.resources();
     let wanted = plan::wanted(&resources, &file.host_pools);
     let mut waiting = !wanted.is_empty();
-    let looks = look::at(&file.host_pools, &wanted, &file.health).await;
+    let looks = look::at(&wanted, &file.health).await;
     let trials = |endpoint: &str| serving.trials(endpoint);
     let steps = steps(&resources, file, &looks, &trials);
     let next = after(&resources, &steps);
-    serving.serve(endpoints(&next)).await?;
+    serving.serve(endpoints(&next, &file.host_pools)).await?;
     for step in steps {
         report(&step);
         match settle(control, step).await {
@@ -120,32 +122,6 @@ fn steps(
     })
 }
 
-/// What exists once the steps are done.
-fn after(resources: &Resources, steps: &[Step]) -> Resources {
-    let mut next = resources.clone();
-    for step in steps {
-        match step {
-            Step::Endpoint(name, _, to) => {
-                if let Some(endpoint) = next.endpoints.get(name) {
-                    let to = Settled::clone(to);
-                    let endpoint = Endpoint {
-                        status: to.status,
-                        failure: to.failure,
-                        serving: to.serving,
-                        pending: to.pending,
-                        ..Endpoint::clone(endpoint)
-                    };
-                    next.apply(&Change::Put(Resource::Endpoint(endpoint.into())));
-                }
-            }
-            // No copy of a component serves yet.
-            Step::Component(..) => {}
-            Step::Gone(key, _) => next.apply(&Change::Delete(Key::clone(key))),
-        }
-    }
-    next
-}
-
 async fn settle(control: &Arc<Control>, step: Step) -> Result<(), SettleError> {
     let control = Arc::clone(control);
     let settled = tokio::task::spawn_blocking(move || match step {
@@ -160,8 +136,11 @@ async fn settle(control: &Arc<Control>, step: Step) -> Result<(), SettleError> {
 fn report(step: &Step) {
     match step {
         Step::Component(name, _, to) => {
-            let why = to.failure.as_deref().unwrap_or_default();
-            tracing::warn!(component = name, status = to.status.as_str(), "{why}");
+            let (status, copies) = (to.status.as_str(), to.places.len());
+            match &to.failure {
+                Some(why) => tracing::warn!(component = name, status, copies, "{why}"),
+                None => tracing::info!(component = name, status, copies, "component settled"),
+            }
         }
         Step::Endpoint(name, _, to) => match &to.failure {
             Some(why) => tracing::warn!(endpoint = name, status = to.status.as_str(), "{why}"),

@@ -2,39 +2,19 @@
 
 use std::time::Duration;
 
-use super::hosts::{Hosts, Looks, placed, placed_mut};
+use super::{
+    after::after,
+    components,
+    hosts::{Hosts, Looks, placed, placed_mut},
+    step::{Step, View, shortened},
+};
 use crate::{
     config::HostPool,
     control::{
-        Component, ComponentSettled, ComponentStatus, Deployment, Endpoint, EndpointStatus,
+        Deployment, Endpoint, EndpointStatus,
         Pending, Resources, Rollout, Settled, Wanted, resources::Key,
     },
 };
-
-/// All that a round goes by.
-pub(super) struct View<'a> {
-    pub(super) resources: &'a Resources,
-    pub(super) pools: &'a [HostPool],
-    pub(super) looks: &'a Looks,
-    /// How the requests end of an endpoint's deployment that is on its way: how many have, and how
-    /// many of them failed.
-    pub(super) trials: &'a dyn Fn(&str) -> (u64, u64),
-    /// How long an endpoint waits for hosts, unless its configuration says otherwise.
-    pub(super) ready_within: Duration,
-    /// Milliseconds since 1970.
-    pub(super) now: u64,
-}
-
-/// One change of state.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
-    /// Of an endpoint of this generation.
-    Endpoint(String, u64, Box<Settled>),
-    /// Of an inference component of this generation.
-    Component(String, u64, Box<ComponentSettled>),
-    /// What was being deleted, of this generation, is no more.
-    Gone(Key, u64),
-}
 
 /// What has come to pass, and what is to be done about it. Older endpoints are served first.
 pub(super) fn plan(view: &View<'_>) -> Vec<Step> {
@@ -43,30 +23,11 @@ pub(super) fn plan(view: &View<'_>) -> Vec<Step> {
         view.resources.endpoints.values().map(AsRef::as_ref).collect();
     endpoints.sort_by_key(|endpoint| (endpoint.created, &endpoint.name));
     let steps = endpoints.into_iter().filter_map(|endpoint| step(view, &mut hosts, endpoint));
-    steps.chain(view.resources.components.values().filter_map(|it| component(it))).collect()
+    let mut steps: Vec<_> = steps.collect();
+    // They go where the endpoints are from now on.
+    steps.extend(components::steps(view, &after(view.resources, &steps)));
+    steps
 }
-
-/// Copies of components are placed nowhere yet: that is said at once, so that nobody waits for them, and they
-/// can be deleted.
-fn component(component: &Component) -> Option<Step> {
-    let (name, generation) = (component.name.clone(), component.generation);
-    match component.status {
-        ComponentStatus::Deleting => Some(Step::Gone(Key::component(&name), generation)),
-        ComponentStatus::Creating | ComponentStatus::Updating => {
-            let to = ComponentSettled {
-                status: ComponentStatus::Failed,
-                failure: Some(NOT_PLACED.to_owned()),
-                copies: 0,
-                hosts: vec![],
-            };
-            Some(Step::Component(name, generation, to.into()))
-        }
-        ComponentStatus::InService | ComponentStatus::Failed => None,
-    }
-}
-
-const NOT_PLACED: &str = "This version of the gateway keeps inference components, and places no copies of \
-                          them on hosts: name the model in the variant of an endpoint configuration.";
 
 /// Hosts that are worth a look: those that could be given to somebody who wants more than there is.
 pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
@@ -88,6 +49,7 @@ pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
             wanted.extend(free);
         }
     }
+    wanted.extend(components::wanted(resources, pools));
     wanted
 }
 
@@ -166,16 +128,6 @@ fn give_up(endpoint: &Endpoint, pending: &Pending, missing: &str, waited: Durati
     };
     Settled { status, failure: Some(failure), serving: endpoint.serving.clone(), pending: None }
 }
-
-fn shortened(mut failure: String) -> String {
-    if let Some((at, _)) = failure.char_indices().nth(MAX_FAILURE) {
-        failure.truncate(at);
-    }
-    failure
-}
-
-/// Longest `FailureReason`, in characters.
-const MAX_FAILURE: usize = 1024;
 
 /// What was wanted holds from here on.
 fn arrived(mut deployment: Deployment) -> Settled {

@@ -32,16 +32,32 @@ pub struct Component {
     pub plural: bool,
     /// Copies; an adapter without a number of its own has as many as its base.
     pub copies: Wanted<u32>,
-    /// URLs of the hosts that have a copy, in the order in which they got it; a host with several copies is
-    /// there several times. When there are to be fewer, the last ones go.
+    /// Where its copies are, in the order in which they were placed. When there are to be fewer, the last ones
+    /// go.
     #[serde(default)]
-    pub hosts: Vec<String>,
+    pub places: Vec<CopyPlace>,
     /// `DeploymentConfig` of the last update, as it was given.
     #[serde(default)]
     pub deployment_config: Option<Value>,
     /// In the order in which they were added.
     #[serde(default)]
     pub tags: Vec<Tag>,
+}
+
+/// Where a copy is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyPlace {
+    /// URL of the host.
+    pub host: String,
+    /// Which of the host's copies it is, from 0 on, all components together.
+    pub slot: u32,
+}
+
+impl Component {
+    /// Whether it is an adapter of another component.
+    pub fn is_adapter(&self) -> bool {
+        self.specs.iter().any(|spec| spec.base.is_some())
+    }
 }
 
 /// `InferenceComponentStatus`

@@ -18,7 +18,7 @@ mod variant;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub use self::{
-    component::{Component, ComponentSpec, ComponentStatus, Requirements},
+    component::{Component, ComponentSpec, ComponentStatus, CopyPlace, Requirements},
     endpoint::{Deployment, Endpoint, EndpointStatus, Pending, Placed, Rollout, Step, Wanted},
     endpoint_config::EndpointConfig,
     file::FileResources,

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{arn, host_variant, new, variant};
-use crate::control::{ComponentSettled, ComponentStatus, Control, resources::Key};
+use crate::control::{
+    ComponentSettled, ComponentStatus, Control,
+    resources::{CopyPlace, Key},
+};
 
 /// A component on variant `one`.
 pub(super) fn component(name: &str, endpoint: &str, copies: u32) -> Value {
@@ -44,8 +47,9 @@ impl Control {
         let to = ComponentSettled {
             status: ComponentStatus::InService,
             failure: None,
-            copies: component.copies.desired,
-            hosts: vec!["http://10.0.0.1:8000".into(); component.copies.desired as usize],
+            places: (0..component.copies.desired)
+                .map(|slot| CopyPlace { host: "http://10.0.0.1:8000".into(), slot })
+                .collect(),
         };
         self.settle_component(name, component.generation, &to).expect("it is settled");
     }

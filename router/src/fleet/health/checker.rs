@@ -54,7 +54,7 @@ pub async fn run(current: impl Fn() -> Arc<Fleet>, mut fleets: watch::Receiver<(
             settings = wanted;
         }
         let mut before = std::mem::take(&mut cared);
-        for (_, _, instance) in fleet.instances() {
+        for instance in fleet.servers() {
             let task = before.remove(&instance.id).unwrap_or_else(|| {
                 let (instance, settings) = (Arc::clone(instance), settings.clone());
                 let asking = Asking { rounds: Arc::clone(&rounds), listed: Rc::clone(&listed) };
@@ -454,7 +454,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fleet_without_instances_or_endpoints_is_looked_after_too() {
-        for endpoints in [vec![], vec![EndpointConfig { name: "e".into(), variants: vec![] }]] {
+        for endpoints in [vec![], vec![EndpointConfig::new("e", vec![])]] {
             let fleet = Arc::new(testing::fleet(Config { endpoints, ..Config::default() }));
             let (changed, fleets) = watch::channel(());
             drop(changed);

@@ -15,6 +15,11 @@ impl Status {
     /// What does not keep requests from an instance, but sends them elsewhere first.
     const BUT_ABLE: u32 = Self::OVERLOADED | Self::SUSPECT;
 
+    /// The same of one that is no longer in the configuration.
+    pub(in crate::fleet) const fn removed(self) -> Self {
+        Self(self.0 | Self::REMOVED)
+    }
+
     /// It may get new requests.
     pub const fn available(self) -> bool {
         self.0 & !Self::BUT_ABLE == 0

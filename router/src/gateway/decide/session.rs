@@ -37,8 +37,8 @@ pub(super) fn find<'f>(
         Some(id) => id,
     };
     let kept = scope.worker.shared.sessions.find(&endpoint.name, id, SystemTime::now());
-    let keeper = |(_, instance): &(&Variant, &Arc<Instance>)| kept == Some(instance.id);
-    match endpoint.instances().find(keeper) {
+    let keeper = |(_, instance): &(&'f Variant, &Arc<Instance>)| kept == Some(instance.id);
+    match endpoint.all_instances().find(keeper) {
         Some((variant, instance)) => Ok(Session::At(variant, Arc::clone(instance))),
         None => Err(Failure {
             status: 400,

@@ -7,7 +7,7 @@ use super::{
     resend::{Evidence, Resend, is_idempotent},
 };
 use crate::gateway::{
-    decide::Plan,
+    decide::{Plan, with_query},
     failure::{self, Broken},
     read::{Identity, Request},
     relay::{Relay, Sending},
@@ -42,7 +42,12 @@ pub(super) async fn attempt<'f>(
 ) -> Result<Begun<'f>, Failed> {
     let config = scope.config();
     let instance = choice.ticket.instance().clone();
-    let head_out = request_head(request, plan, plan.target.as_deref(), &instance.authority);
+    let prefixed = instance.path_prefix.as_deref().map(|prefix| {
+        let own = plan.target.clone().unwrap_or_else(|| with_query(request.path(), request));
+        [prefix.as_bytes(), &own].concat()
+    });
+    let target = prefixed.as_deref().or(plan.target.as_deref());
+    let head_out = request_head(request, plan, target, &instance.authority);
     let mut fresh = false;
     loop {
         let (mut upstream, pooled) = connect::connect(scope, &instance, fresh).await?;

@@ -1,16 +1,19 @@
+mod components;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     describe::endpoints,
     hosts::{Looks, placed},
-    plan::{Step, View, plan, wanted},
+    plan::{plan, wanted},
+    step::{Step, View},
     *,
 };
 use crate::{
     config::{HostPool, Strategy},
     control::{
-        ComponentStatus, Deployment, EndpointStatus, Pending, Placed, Rollout, VariantSpec, Wanted,
-        resources::InstancePool,
+        Deployment, Endpoint, EndpointStatus, Pending, Placed, Rollout, VariantSpec, Wanted,
+        resources::{InstancePool, Key},
     },
 };
 
@@ -25,6 +28,10 @@ fn pool(instance_type: &str, models: &[&str], hosts: std::ops::Range<u8>) -> Hos
     HostPool {
         instance_type: instance_type.into(),
         models: models.iter().map(|it| (*it).to_owned()).collect(),
+        cpus: None,
+        accelerators: None,
+        memory_mb: None,
+        copies: crate::config::Copies::Name,
         hosts: hosts.map(|n| host(n).parse().expect("a URL")).collect(),
     }
 }
@@ -139,14 +146,14 @@ fn an_endpoint_gets_the_first_healthy_hosts_and_is_in_service() {
     let mut world = World::new();
     world.looks.insert(host(2), Err("no connection".into()));
     world.create("e", deployment("c", vec![variant("a", 2), variant("b", 1)]));
-    assert!(endpoints(&world.resources).is_empty(), "nobody can call it yet");
+    assert!(endpoints(&world.resources, &world.pools).is_empty(), "nobody can call it yet");
     assert_eq!(world.round().len(), 1);
     assert_eq!(world.hosts("e"), of([("a", "13"), ("b", "4")]));
     let endpoint = world.endpoint("e");
     assert_eq!((endpoint.status, &endpoint.pending), (EndpointStatus::InService, &None));
     assert!(world.round().is_empty(), "it is as it is to be");
 
-    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let [endpoint] = &endpoints(&world.resources, &world.pools)[..] else { panic!("there is one") };
     let a = &endpoint.variants[0];
     assert_eq!((a.name.as_str(), a.weight, a.instances.len()), ("a", 1.0, 2));
     assert_eq!((a.strategy, a.prefix_length), (Strategy::PrefixAware, 1024));
@@ -159,7 +166,7 @@ fn shadow_variants_serve_as_shadows() {
     let shadows = vec![variant("s", 1)];
     world.create("e", Deployment { shadows, ..deployment("c", vec![variant("a", 2)]) });
     world.round();
-    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let [endpoint] = &endpoints(&world.resources, &world.pools)[..] else { panic!("there is one") };
     let of = |n: usize| (&*endpoint.variants[n].name, endpoint.variants[n].shadow);
     assert_eq!((endpoint.variants.len(), of(0), of(1)), (2, ("a", false), ("s", true)));
     assert_eq!(endpoint.variants[1].instances.len(), 1);
@@ -210,7 +217,7 @@ fn who_waits_too_long_is_told_what_was_missing() {
              refused and 2 more."
         )
     );
-    assert!(world.round().is_empty() && endpoints(&world.resources).is_empty());
+    assert!(world.round().is_empty() && endpoints(&world.resources, &world.pools).is_empty());
     // Its hosts are not held.
     world.create("f", deployment("c", vec![variant("a", 1)]));
     world.round();
@@ -260,7 +267,7 @@ fn an_update_without_hosts_leaves_what_serves() {
     let before = world.endpoint("e").serving.clone();
     world.ask("e", deployment("d", vec![variant("a", 10)]));
     assert!(world.round().is_empty());
-    assert_eq!(endpoints(&world.resources)[0].variants[0].instances.len(), 3, "serves meanwhile");
+    assert_eq!(endpoints(&world.resources, &world.pools)[0].variants[0].instances.len(), 3, "serves meanwhile");
     world.now += 600_000;
     world.round();
     let endpoint = world.endpoint("e");
@@ -280,7 +287,7 @@ fn hosts_of_a_deleted_endpoint_are_free_when_it_is_gone() {
     world.round();
     world.create("f", deployment("c", vec![variant("a", 9)]));
     world.change("e", |it| it.status = EndpointStatus::Deleting);
-    assert!(endpoints(&world.resources).is_empty());
+    assert!(endpoints(&world.resources, &world.pools).is_empty());
     assert_eq!(world.round(), [Step::Gone(Key::endpoint("e"), 2)]);
     world.round();
     assert_eq!(world.hosts("f"), of([("a", "123456789")]));
@@ -308,40 +315,6 @@ fn a_host_that_leaves_its_pool_is_replaced_once_there_is_another() {
     assert!(wanted(&world.resources, &world.pools).is_empty());
 }
 
-#[test]
-fn a_component_is_not_left_waiting_for_copies_that_nobody_places() {
-    let mut world = World::new();
-    let component = super::super::Component {
-        name: "c".into(),
-        endpoint: "e".into(),
-        variant: "v".into(),
-        status: ComponentStatus::Creating,
-        failure: None,
-        created: 1,
-        modified: 1,
-        generation: 3,
-        specs: vec![],
-        plural: false,
-        copies: Wanted { current: 0, desired: 2 },
-        hosts: vec![],
-        deployment_config: None,
-        tags: vec![],
-    };
-    let mut put = |status| {
-        let component = super::super::Component { status, ..component.clone() };
-        world.resources.components.insert("c".into(), component.into());
-        world.round()
-    };
-    for status in [ComponentStatus::Creating, ComponentStatus::Updating] {
-        let [Step::Component(name, 3, to)] = &put(status)[..] else { panic!("one step") };
-        assert_eq!((&**name, to.status), ("c", ComponentStatus::Failed));
-        assert!(to.failure.as_ref().is_some_and(|why| why.contains("places no copies")));
-    }
-    assert_eq!(put(ComponentStatus::Failed), []);
-    let gone = Step::Gone(crate::control::resources::Key::component("c"), 3);
-    assert_eq!(put(ComponentStatus::Deleting), [gone]);
-}
-
 fn rollout(steps: &[(u32, u32)]) -> Rollout {
     let step = |&(traffic, wait)| crate::control::resources::Step { traffic, wait };
     Rollout {
@@ -366,7 +339,7 @@ fn canary(wanted: Deployment, traffic: &[(u32, u32)]) -> World {
 
 /// Name, weight, whether incoming, and the last digits of the hosts of each variant.
 fn variants(world: &World) -> Vec<(String, f64, bool, String)> {
-    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let [endpoint] = &endpoints(&world.resources, &world.pools)[..] else { panic!("there is one") };
     let digit = |url: &str| url.as_bytes()["http://10.0.0.".len()] as char;
     let variants = endpoint.variants.iter().map(|it| {
         let hosts = it.instances.iter().map(|instance| digit(instance.url.as_str())).collect();
@@ -447,7 +420,7 @@ fn shadows_and_the_models_own_path_are_in_the_configuration() {
     wanted.shadows = vec![Placed { weight: Wanted::settled(0.5), ..variant("s", 2) }];
     world.create("e", wanted);
     world.round();
-    let [endpoint] = &endpoints(&world.resources)[..] else { panic!("there is one") };
+    let [endpoint] = &endpoints(&world.resources, &world.pools)[..] else { panic!("there is one") };
     let seen: Vec<_> = endpoint
         .variants
         .iter()
