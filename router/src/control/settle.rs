@@ -2,7 +2,9 @@
 
 use super::{
     ComponentStatus, Endpoint, EndpointStatus, StoreError,
-    resources::{Change, Component, CopyPlace, Deployment, Key, Kind, Pending, Resource, Resources},
+    resources::{
+        Change, Component, CopyPlace, Deployment, Key, Kind, Pending, Resource, Resources,
+    },
 };
 
 /// The new state of an endpoint.

@@ -11,8 +11,8 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Counters, Endpoint, Instance, ListingRounds, Listings, Routing, Variant, counters::NoSlot,
-    copies::Copies, health::Peers, models::make_a_difference,
+    Counters, Endpoint, Instance, ListingRounds, Listings, Routing, Variant, copies::Copies,
+    counters::NoSlot, health::Peers, models::make_a_difference,
 };
 use crate::{
     config::{Config, InstanceConfig, VariantConfig},
@@ -146,7 +146,8 @@ impl Fleet {
             })
         });
         let mut endpoints = endpoints.collect::<Result<Vec<_>, BuildError>>()?;
-        let mut copies = Copies { previous, counters, metrics, health: &health, places: &mut places };
+        let mut copies =
+            Copies { previous, counters, metrics, health: &health, places: &mut places };
         for (endpoint, wanted) in endpoints.iter_mut().zip(&config.endpoints) {
             copies.add(endpoint, &wanted.components)?;
         }

@@ -36,9 +36,10 @@ impl Copies<'_> {
     ) -> Result<(), BuildError> {
         for wanted in components {
             // While requests move, it is with the variant that they come from.
-            let hosting = endpoint.variants.iter().find(|variant| {
-                variant.name == wanted.variant && variant.trial.is_none()
-            });
+            let hosting = endpoint
+                .variants
+                .iter()
+                .find(|variant| variant.name == wanted.variant && variant.trial.is_none());
             let Some(hosting) = hosting.map(Arc::clone) else { continue };
             let known = self.previous.and_then(|it| it.endpoint(&endpoint.name));
             let known = known.and_then(|endpoint| endpoint.components.get(&wanted.name));
@@ -75,9 +76,8 @@ impl Copies<'_> {
         copy: &CopyConfig,
         peers: &Arc<Peers>,
     ) -> Result<Option<Arc<Instance>>, BuildError> {
-        let place = |url: &str| -> Place {
-            (endpoint.name.clone(), hosting.name.clone(), url.to_owned())
-        };
+        let place =
+            |url: &str| -> Place { (endpoint.name.clone(), hosting.name.clone(), url.to_owned()) };
         let Some(host) = self.places.get(&place(copy.host.as_str())).map(Arc::clone) else {
             return Ok(None);
         };

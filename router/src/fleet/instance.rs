@@ -71,6 +71,23 @@ struct Server {
     literal: bool,
 }
 
+impl Server {
+    /// Taken for well until something speaks against it. A literal address is known at once, a host name has to
+    /// be resolved first.
+    fn new(url: &InstanceUrl, drain: bool, health: &Arc<Health>, peers: Arc<Peers>) -> Self {
+        let literal = url.literal();
+        Self {
+            health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
+            notes: Notes::default(),
+            peers,
+            addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
+            models: ArcSwapOption::empty(),
+            listed_in: AtomicU64::new(0),
+            literal: literal.is_some(),
+        }
+    }
+}
+
 impl Instance {
     /// A new instance, taken for well until something speaks against it. A literal address is
     /// known at once, a host name has to be resolved first.
@@ -83,16 +100,6 @@ impl Instance {
         peers: Arc<Peers>,
         metrics: Arc<InstanceMetrics>,
     ) -> Arc<Self> {
-        let literal = url.literal();
-        let server = Server {
-            health: HealthState::new(literal.is_some(), drain, Arc::clone(health)),
-            notes: Notes::default(),
-            peers,
-            addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
-            models: ArcSwapOption::empty(),
-            listed_in: AtomicU64::new(0),
-            literal: literal.is_some(),
-        };
         let seed = seed(url.as_str());
         let (removed, path_prefix) = (AtomicBool::new(false), None);
         let instance = Self {
@@ -104,7 +111,7 @@ impl Instance {
             path_prefix,
             weight: AtomicU64::new(weight.to_bits()),
             counter,
-            server: Arc::new(server),
+            server: Arc::new(Server::new(url, drain, health, peers)),
             shares: false,
             removed,
             metrics,
@@ -124,17 +131,7 @@ impl Instance {
     ) -> Arc<Self> {
         let weight = self.weight();
         let other = own.map(|(url, health, peers)| {
-            let literal = url.literal();
-            let server = Server {
-                health: HealthState::new(literal.is_some(), false, Arc::clone(health)),
-                notes: Notes::default(),
-                peers,
-                addresses: ArcSwap::from_pointee(literal.into_iter().collect()),
-                models: ArcSwapOption::empty(),
-                listed_in: AtomicU64::new(0),
-                literal: literal.is_some(),
-            };
-            (url.authority().to_owned(), Arc::new(server))
+            (url.authority().to_owned(), Arc::new(Server::new(url, false, health, peers)))
         });
         let shares = other.is_none();
         let (authority, server) =
@@ -164,6 +161,11 @@ impl Instance {
     /// Whether another instance's checks say how it is.
     pub(super) fn shares_server(&self) -> bool {
         self.shares
+    }
+
+    /// What clients are told of who answered: its URL without the scheme.
+    pub fn name(&self) -> &str {
+        self.url.trim_start_matches("http://")
     }
 
     /// Requests in flight.

@@ -336,7 +336,8 @@ impl<'a> CandidateSet<'a> {
                 .filter(|(_, in_flight, limit)| in_flight < limit)
                 .min_by(|(one, less, _), (other, more, _)| {
                     less.cmp(more).then_with(|| {
-                        let nearer = Distance::new(key, one).nearer_than(&Distance::new(key, other));
+                        let nearer =
+                            Distance::new(key, one).nearer_than(&Distance::new(key, other));
                         if nearer { Ordering::Less } else { Ordering::Greater }
                     })
                 })

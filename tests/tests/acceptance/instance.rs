@@ -36,7 +36,10 @@ fn exchange(peer: &mut Peer, head: &Head, gate: &Gate) -> Option<Next> {
             peer.try_send(&chunked::encode(answer.as_bytes().chunks(7))).ok()?;
         } else {
             let seen = head.get("x-amzn-sagemaker-custom-attributes").unwrap_or_default();
-            let fields = [("X-Amzn-SageMaker-Custom-Attributes", &*format!("seen {seen}"))];
+            let component = head.get("x-amzn-sagemaker-inference-component");
+            let component = component.map(|name| format!(" for {name}")).unwrap_or_default();
+            let seen = format!("seen {seen}{component}");
+            let fields = [("X-Amzn-SageMaker-Custom-Attributes", &*seen)];
             peer.try_send(&response_with(200, &fields, answer)).ok()?;
         }
         return Some(Next::Keep);

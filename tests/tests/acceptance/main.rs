@@ -17,6 +17,7 @@ fn gateway(engine: Engine, hosts: &[Upstream]) -> (Gateway, tempfile::TempDir) {
     pool.insert("instance_type".to_owned(), INSTANCE_TYPE.into());
     let urls: Vec<String> = hosts.iter().map(Upstream::url).collect();
     pool.insert("hosts".to_owned(), urls.into());
+    pool.insert("accelerators".to_owned(), 2.into());
     let gateway = Setup::new(engine)
         .default_paths()
         .set("control.listen", "127.0.0.1:0")
@@ -47,4 +48,13 @@ fn every_constraint_is_the_sdks() {
     let hosts = instance::fleet(1);
     let (gateway, _state) = gateway(Engine::Userspace, &hosts);
     run_script_with("sagemaker_constraints.py", &[&format!("http://{}", gateway.control())]);
+}
+
+#[test]
+fn components_are_made_called_and_scaled_by_sagemakers_clients() {
+    let hosts = instance::fleet(2);
+    let (gateway, _state) = gateway(Engine::Userspace, &hosts);
+    let control = format!("http://{}", gateway.control());
+    run_script_with("sagemaker_components.py", &[&control, &gateway.url()]);
+    gateway.expect_idle();
 }

@@ -17,11 +17,13 @@ use crate::{
 /// What is to be done about components, once the endpoints are as `resources` has them. Older components come
 /// first.
 pub(super) fn steps(view: &View<'_>, resources: &Resources) -> Vec<Step> {
-    let mut components: Vec<&Component> = resources.components.values().map(AsRef::as_ref).collect();
+    let mut components: Vec<&Component> =
+        resources.components.values().map(AsRef::as_ref).collect();
     components.sort_by_key(|component| (component.created, &component.name));
     let mut rooms = Rooms::new(view.pools, view.looks);
     // What is there stays there: it is counted before anything is added.
-    let kept: Vec<_> = components.iter().map(|it| rooms.keep(it, host_variant(resources, it))).collect();
+    let kept: Vec<_> =
+        components.iter().map(|it| rooms.keep(it, host_variant(resources, it))).collect();
     let next = components.iter().zip(kept).filter_map(|(component, kept)| {
         let variant = host_variant(resources, component);
         let settled = match component.status {
@@ -215,7 +217,8 @@ impl<'a> Rooms<'a> {
         let waited = Duration::from_millis(view.now.saturating_sub(component.modified));
         let own = component.specs.iter().filter_map(|spec| spec.ready_within).max();
         let limit = own.map_or(view.ready_within, |limit| Duration::from_secs(limit.into()));
-        let pending = matches!(component.status, ComponentStatus::Creating | ComponentStatus::Updating);
+        let pending =
+            matches!(component.status, ComponentStatus::Creating | ComponentStatus::Updating);
         let (status, failure) = match component.status {
             _ if places.len() == desired => (ComponentStatus::InService, None),
             // Hosts may come back.

@@ -65,11 +65,7 @@ fn of(
     })
 }
 
-fn component(
-    component: &Component,
-    serving: &Deployment,
-    pools: &[HostPool],
-) -> ComponentConfig {
+fn component(component: &Component, serving: &Deployment, pools: &[HostPool]) -> ComponentConfig {
     let types = serving.variants.iter().filter(|variant| variant.spec.name == component.variant);
     let types: Vec<_> = types.flat_map(|variant| &variant.spec.pools).collect();
     let copies = component.places.iter().filter_map(|place| {

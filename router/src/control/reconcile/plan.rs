@@ -11,8 +11,8 @@ use super::{
 use crate::{
     config::HostPool,
     control::{
-        Deployment, Endpoint, EndpointStatus,
-        Pending, Resources, Rollout, Settled, Wanted, resources::Key,
+        Deployment, Endpoint, EndpointStatus, Pending, Resources, Rollout, Settled, Wanted,
+        resources::Key,
     },
 };
 

@@ -31,7 +31,7 @@ impl<'a> Fields<'a> {
         plan: &Plan<'a>,
     ) {
         if config.response_headers {
-            self.push("x-atalho-instance", instance.authority.as_bytes());
+            self.push("x-atalho-instance", instance.name().as_bytes());
             self.push("x-atalho-reason", choice.reason.as_str().as_bytes());
         }
         if plan.api == Api::Invocations {

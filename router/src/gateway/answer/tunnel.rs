@@ -20,7 +20,7 @@ pub(in crate::gateway) async fn tunnel(
     let ids = scope.record.identity.ids;
     let extra = [
         (REQUEST_ID, ids.request.as_bytes()),
-        ("x-atalho-instance", instance.authority.as_bytes()),
+        ("x-atalho-instance", instance.name().as_bytes()),
         ("x-atalho-reason", choice.reason.as_str().as_bytes()),
     ];
     let extra = &extra[..if scope.config().response_headers { 3 } else { 1 }];

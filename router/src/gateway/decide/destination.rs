@@ -88,7 +88,9 @@ fn component<'f>(
         }
         Some(component) if asked.is_some_and(|asked| asked != component.name.as_bytes()) => {
             let hosts = &component.name;
-            let message = format!("Inference Component {name} is on variant {hosts}, not on the target variant.");
+            let message = format!(
+                "Inference Component {name} is on variant {hosts}, not on the target variant."
+            );
             failure("unknown_variant", message)
         }
         Some(component) if component.instances.is_empty() => {

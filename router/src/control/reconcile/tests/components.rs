@@ -65,7 +65,8 @@ impl World {
     }
 
     fn ask_component(&mut self, name: &str, change: impl FnOnce(&mut Component)) {
-        let component = Arc::make_mut(self.resources.components.get_mut(name).expect("it is there"));
+        let component =
+            Arc::make_mut(self.resources.components.get_mut(name).expect("it is there"));
         component.status = ComponentStatus::Updating;
         component.modified = self.now;
         change(component);
@@ -77,7 +78,8 @@ impl World {
 
     /// Last digit of the host and slot of each copy.
     fn places(&self, name: &str) -> String {
-        let place = |it: &CopyPlace| format!("{}.{}", &it.host["http://10.0.0.".len()..][..1], it.slot);
+        let place =
+            |it: &CopyPlace| format!("{}.{}", &it.host["http://10.0.0.".len()..][..1], it.slot);
         self.component(name).places.iter().map(place).collect::<Vec<_>>().join(" ")
     }
 }
@@ -121,7 +123,11 @@ fn as_many_as_fit_and_then_it_is_said_what_is_missing() {
     world.round();
     let failed = world.component("big");
     assert_eq!(failed.status, ComponentStatus::Failed);
-    assert!(failed.failure.as_ref().unwrap().contains("2 of 5 accelerators"), "{:?}", failed.failure);
+    assert!(
+        failed.failure.as_ref().unwrap().contains("2 of 5 accelerators"),
+        "{:?}",
+        failed.failure
+    );
     assert_eq!(world.round(), []);
 }
 

@@ -267,7 +267,11 @@ fn an_update_without_hosts_leaves_what_serves() {
     let before = world.endpoint("e").serving.clone();
     world.ask("e", deployment("d", vec![variant("a", 10)]));
     assert!(world.round().is_empty());
-    assert_eq!(endpoints(&world.resources, &world.pools)[0].variants[0].instances.len(), 3, "serves meanwhile");
+    assert_eq!(
+        endpoints(&world.resources, &world.pools)[0].variants[0].instances.len(),
+        3,
+        "serves meanwhile"
+    );
     world.now += 600_000;
     world.round();
     let endpoint = world.endpoint("e");
