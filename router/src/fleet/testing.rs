@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use super::{Counters, Fleet, Instance, Variant};
 use crate::{
-    config::{Config, EndpointConfig, InstanceConfig, Strategy, VariantConfig},
+    config::{
+        ComponentConfig, Config, CopyConfig, EndpointConfig, InstanceConfig, Strategy,
+        VariantConfig,
+    },
     metrics::Metrics,
 };
 
@@ -78,4 +81,25 @@ pub(crate) fn flip(instance: &Instance) {
 /// Request number `n` of as many clients and prompts.
 pub(crate) fn blame(n: u32) -> super::Blame {
     super::Blame { prefix: Some(n.into()), client: std::net::Ipv4Addr::from(n).into() }
+}
+
+/// Gives the only endpoint components, with the host's index and the slot of each copy.
+pub(crate) fn components(config: &mut Config, components: &[(&str, &[(usize, u32)])]) {
+    let endpoint = &mut config.endpoints[0];
+    let variant = &endpoint.variants[0];
+    let copy = |(host, slot): &(usize, u32)| CopyConfig {
+        host: variant.instances[*host].url.clone(),
+        slot: *slot,
+        url: None,
+        path_prefix: None,
+    };
+    endpoint.components = components
+        .iter()
+        .map(|(name, copies)| ComponentConfig {
+            name: (*name).into(),
+            variant: variant.name.clone(),
+            invocations_path: variant.invocations_path.clone(),
+            copies: copies.iter().map(copy).collect(),
+        })
+        .collect();
 }

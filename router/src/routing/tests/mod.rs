@@ -1,5 +1,6 @@
 //! Properties of the choice, over whole fleets.
 
+mod copies;
 mod failover;
 mod overload;
 mod shares;
