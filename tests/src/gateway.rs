@@ -212,6 +212,33 @@ impl Gateway {
         admin.ask(request_with("GET", path, &[("Connection", "close")], ""))
     }
 
+    /// Calls an operation of the control API.
+    ///
+    /// # Panics
+    /// When no complete response comes.
+    #[track_caller]
+    pub fn call(&self, operation: &str, input: &serde_json::Value) -> Message {
+        let target = format!("SageMaker.{operation}");
+        let fields = [
+            ("X-Amz-Target", &*target),
+            ("Content-Type", "application/x-amz-json-1.1"),
+            ("Connection", "close"),
+        ];
+        Peer::connect(self.control()).ask(request_with("POST", "/", &fields, input.to_string()))
+    }
+
+    /// As [`call`](Self::call): its output.
+    ///
+    /// # Panics
+    /// When it is refused.
+    #[track_caller]
+    pub fn done(&self, operation: &str, input: &serde_json::Value) -> serde_json::Value {
+        let answer = self.call(operation, input);
+        let text = String::from_utf8_lossy(&answer.payload()).into_owned();
+        assert_eq!(answer.status(), 200, "{operation}: {text}");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
     // === looking into it ===
 
     /// Its metrics now.

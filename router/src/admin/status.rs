@@ -2,7 +2,7 @@
 //!
 //! The same types are written by the page and read by `atalho status`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,18 @@ pub(crate) struct Engine {
 pub(crate) struct EndpointStatus {
     pub(crate) name: String,
     pub(crate) variants: Vec<VariantStatus>,
+    /// Its inference components, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) components: Vec<ComponentStatus>,
+}
+
+/// An inference component and its copies.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct ComponentStatus {
+    pub(crate) name: String,
+    /// The variant that hosts it.
+    pub(crate) variant: String,
+    pub(crate) copies: Vec<InstanceStatus>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -170,7 +182,14 @@ impl Status {
 
 fn endpoint(endpoint: &Endpoint) -> EndpointStatus {
     let variants = endpoint.all_variants().map(|known| variant(known)).collect();
-    EndpointStatus { name: endpoint.name.clone(), variants }
+    let component = |(name, component): (&String, &Arc<Variant>)| ComponentStatus {
+        name: name.clone(),
+        variant: component.name.clone(),
+        copies: component.instances.iter().map(|copy| instance(copy)).collect(),
+    };
+    let mut components: Vec<_> = endpoint.components.iter().map(component).collect();
+    components.sort_by(|one, other| one.name.cmp(&other.name));
+    EndpointStatus { name: endpoint.name.clone(), variants, components }
 }
 
 fn variant(variant: &Variant) -> VariantStatus {

@@ -103,8 +103,10 @@ fn wrong(status: &Status) -> bool {
 }
 
 fn instances(status: &Status) -> impl Iterator<Item = &InstanceStatus> {
-    let variants = status.endpoints.iter().flat_map(|endpoint| &endpoint.variants);
-    variants.flat_map(|variant| &variant.instances)
+    status.endpoints.iter().flat_map(|endpoint| {
+        let variants = endpoint.variants.iter().flat_map(|variant| &variant.instances);
+        variants.chain(endpoint.components.iter().flat_map(|component| &component.copies))
+    })
 }
 
 fn ill(instance: &InstanceStatus) -> bool {
@@ -138,6 +140,18 @@ fn report(status: &Status, now: SystemTime) -> String {
                 variant.strategy,
             );
             list(&mut out, &variant.instances, now);
+        }
+        for component in &endpoint.components {
+            let able = component.copies.iter().filter(|copy| copy.available).count();
+            let _ = writeln!(
+                out,
+                "{}/{} component {}: {able} of {} copies can serve",
+                endpoint.name,
+                component.variant,
+                component.name,
+                component.copies.len(),
+            );
+            list(&mut out, &component.copies, now);
         }
     }
     if !status.leaving.is_empty() {

@@ -55,7 +55,7 @@ use crate::{
 };
 
 /// In-flight counters of a gateway without kernel programs: instances of all fleets together.
-const COUNTERS: u32 = 8192;
+const COUNTERS: u32 = 32_768;
 
 /// Serves until the process is told to stop.
 ///

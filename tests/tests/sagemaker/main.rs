@@ -1,6 +1,7 @@
 //! SageMaker's runtime API: what its clients get for what instances answer.
 
 mod clients;
+mod components;
 mod invoke;
 mod sessions;
 mod shadow;

@@ -129,20 +129,11 @@ fn the_state_of_the_control_api_goes_along() {
         .set("control.listen", "127.0.0.1:0")
         .set("control.store", store);
     let mut old = setup.start();
-    let call = |gateway: &Gateway, operation: &str, input: &serde_json::Value| {
-        let fields = [
-            ("X-Amz-Target", format!("SageMaker.{operation}")),
-            ("Content-Type", "application/x-amz-json-1.1".to_owned()),
-        ];
-        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
-        let request = tests::message::request_with("POST", "/", &fields, input.to_string());
-        tests::Peer::connect(gateway.control()).ask(request)
-    };
     let make = |gateway: &Gateway, name: &str| {
         let role = "arn:aws:iam::123456789012:role/x";
         let model = json!({ "ModelName": name, "ExecutionRoleArn": role,
                             "PrimaryContainer": { "Image": "vllm" } });
-        call(gateway, "CreateModel", &model)
+        gateway.call("CreateModel", &model)
     };
     assert_eq!(make(&old, "one").status(), 200);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -151,7 +142,7 @@ fn the_state_of_the_control_api_goes_along() {
     refused(&setup.clone().in_place_of(&old).set("admin", taken));
     eventually("the old one has its state again", || make(&old, "two").status() == 200);
     let new = take_over(&setup, &old);
-    let listed = call(&new, "ListModels", &json!({})).json();
+    let listed = new.done("ListModels", &json!({}));
     let names: Vec<_> =
         listed["Models"].as_array().unwrap().iter().map(|it| it["ModelName"].clone()).collect();
     assert!(names.contains(&json!("one")) && names.contains(&json!("two")), "{names:?}");

@@ -42,7 +42,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { directions: 65_536, counters: 4_096 }
+        Self { directions: 65_536, counters: 32_768 }
     }
 }
 

@@ -88,7 +88,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             connections: 65_536,
-            counters: 8_192,
+            counters: 32_768,
             xdp: Drivers::None,
             guarded: Vec::new(),
             selection: Selection::default(),
