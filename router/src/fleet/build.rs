@@ -11,33 +11,16 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Counters, Endpoint, Instance, ListingRounds, Listings, Routing, Variant, copies::Copies,
-    counters::NoSlot, health::Peers, models::make_a_difference,
+    Counters, Endpoint, Instance, ListingRounds, Listings, Routing, Variant,
+    copies::Copies,
+    health::Peers,
+    models::make_a_difference,
+    place::{BuildError, Place, place_name},
 };
 use crate::{
     config::{Config, InstanceConfig, VariantConfig},
     metrics::Metrics,
 };
-
-/// Why a valid configuration could not become a fleet.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// There are more instances than counters.
-    #[error("instance {url} of {endpoint}/{variant} gets no in-flight counter: {source}")]
-    NoCounter {
-        /// The instance.
-        url: String,
-        /// Its endpoint.
-        endpoint: String,
-        /// Its variant.
-        variant: String,
-        /// Why.
-        source: NoSlot,
-    },
-}
-
-/// Endpoint, variant, URL: what an instance is the same by.
-pub(super) type Place = (String, String, String);
 
 /// Everything that can serve, with the configuration that it came from. Immutable; a reload makes a
 /// new one, and [`Fleet::replace`] puts it in the old one's place.
@@ -146,8 +129,17 @@ impl Fleet {
             })
         });
         let mut endpoints = endpoints.collect::<Result<Vec<_>, BuildError>>()?;
-        let mut copies =
-            Copies { previous, counters, metrics, health: &health, places: &mut places };
+        let component = |endpoint: &str, name: &str| {
+            previous?.endpoint(endpoint)?.components.get(name).map(Arc::clone)
+        };
+        let mut copies = Copies {
+            component: &component,
+            known: &|place| previous?.known(place),
+            counters,
+            metrics,
+            health: &health,
+            places: &mut places,
+        };
         for (endpoint, wanted) in endpoints.iter_mut().zip(&config.endpoints) {
             copies.add(endpoint, &wanted.components)?;
         }
@@ -191,7 +183,7 @@ impl Fleet {
         staying.chain(leaving).map(|(place, it)| (place_name(place), it.counter().slot())).collect()
     }
 
-    pub(super) fn known(&self, place: &Place) -> Option<Arc<Instance>> {
+    fn known(&self, place: &Place) -> Option<Arc<Instance>> {
         let staying = self.places.get(place).cloned();
         staying.or_else(|| self.leaving.get(place).and_then(Weak::upgrade))
     }
@@ -316,12 +308,6 @@ impl Fleet {
     pub fn leaving(&self) -> impl Iterator<Item = Arc<Instance>> {
         self.leaving.values().filter_map(Weak::upgrade)
     }
-}
-
-/// A place as other processes know it.
-pub(super) fn place_name((endpoint, variant, url): &Place) -> String {
-    // No name has a space in it.
-    format!("{endpoint} {variant} {url}")
 }
 
 /// The instances of these variants of an endpoint.

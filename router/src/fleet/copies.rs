@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    BuildError, Counters, Endpoint, Fleet, Instance, Variant, build::Place, build::place_name,
+    Counters, Endpoint, Instance, Variant,
     health::Peers,
+    place::{BuildError, Place, place_name},
 };
 use crate::{
     config::{ComponentConfig, CopyConfig, Health},
@@ -16,7 +17,10 @@ use crate::{
 
 /// What copies are made of.
 pub(super) struct Copies<'a> {
-    pub(super) previous: Option<&'a Fleet>,
+    /// A component of the fleet before, by its endpoint and name.
+    pub(super) component: &'a dyn Fn(&str, &str) -> Option<Arc<Variant>>,
+    /// An instance of the fleet before.
+    pub(super) known: &'a dyn Fn(&Place) -> Option<Arc<Instance>>,
     pub(super) counters: &'a Counters,
     pub(super) metrics: &'a Metrics,
     pub(super) health: &'a Arc<Health>,
@@ -41,9 +45,9 @@ impl Copies<'_> {
                 .iter()
                 .find(|variant| variant.name == wanted.variant && variant.trial.is_none());
             let Some(hosting) = hosting.map(Arc::clone) else { continue };
-            let known = self.previous.and_then(|it| it.endpoint(&endpoint.name));
-            let known = known.and_then(|endpoint| endpoint.components.get(&wanted.name));
+            let known = (self.component)(&endpoint.name, &wanted.name);
             // Its copies with servers of their own know each other; others are as well as their hosts.
+            let known = known.as_deref();
             let peers = known.map(|known| Arc::clone(&known.peers)).unwrap_or_default();
             let copies = wanted.copies.iter();
             let copies = copies.map(|copy| self.copy(endpoint, wanted, &hosting, copy, &peers));
@@ -84,7 +88,7 @@ impl Copies<'_> {
         let url = copy.url.as_ref().unwrap_or(&copy.host);
         let name = format!("{}#{}.{}", url.as_str(), component.name, copy.slot);
         let place = place(&name);
-        let known = self.previous.and_then(|previous| previous.known(&place));
+        let known = (self.known)(&place);
         let instance = match known.filter(|known| known.is_copy_on(&host)) {
             Some(known) => known,
             None => {
@@ -113,7 +117,10 @@ mod tests {
     use super::*;
     use crate::{
         config::{Config, Strategy},
-        fleet::testing::{self, components, down},
+        fleet::{
+            Fleet,
+            testing::{self, components, down},
+        },
     };
 
     /// A fleet that can be replaced, of two hosts.
