@@ -93,6 +93,8 @@ const fn parameter(name: &'static str, header: &'static str, pattern: Pattern) -
 
 /// The header that names an inference component.
 pub const COMPONENT: &str = "x-amzn-sagemaker-inference-component";
+/// The header by which a server knows the adapter that a request is for.
+pub const ADAPTER: &str = "x-amzn-sagemaker-adapter-identifier";
 /// The header that names a session, or asks for a new one.
 pub const SESSION: &str = "x-amzn-sagemaker-session-id";
 /// The header of an answer that opens a session.

@@ -108,6 +108,7 @@ impl Fleet {
                 trial: wanted
                     .incoming
                     .then(|| known.and_then(|variant| variant.trial.clone()).unwrap_or_default()),
+                is_adapter: false,
                 shares_hosts: false,
                 drains: wanted.instances.iter().map(|i| i.drain).collect(),
                 peers: Arc::clone(&peers),

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     Counters, Endpoint, Instance, Variant,
+    adapter::Adapter,
     health::Peers,
     place::{BuildError, Place, place_name},
 };
@@ -59,6 +60,7 @@ impl Copies<'_> {
                 routing: hosting.routing,
                 max_in_flight: hosting.max_in_flight,
                 invocations_path: wanted.invocations_path.clone(),
+                is_adapter: wanted.adapter.is_some(),
                 shares_hosts: hosts.len() < copies.len(),
                 drains: vec![false; copies.len()],
                 instances: copies,
@@ -82,14 +84,27 @@ impl Copies<'_> {
     ) -> Result<Option<Arc<Instance>>, BuildError> {
         let place =
             |url: &str| -> Place { (endpoint.name.clone(), hosting.name.clone(), url.to_owned()) };
-        let Some(host) = self.places.get(&place(copy.host.as_str())).map(Arc::clone) else {
+        let url = copy.url.as_ref().unwrap_or(&copy.host);
+        // An adapter is on a copy of its base.
+        let on = match &component.adapter {
+            None => copy.host.as_str().to_owned(),
+            Some(adapter) => format!("{}#{}.{}", url.as_str(), adapter.base, copy.slot),
+        };
+        let Some(host) = self.places.get(&place(&on)).map(Arc::clone) else {
             return Ok(None);
         };
-        let url = copy.url.as_ref().unwrap_or(&copy.host);
         let name = format!("{}#{}.{}", url.as_str(), component.name, copy.slot);
         let place = place(&name);
         let known = (self.known)(&place);
-        let instance = match known.filter(|known| known.is_copy_on(&host)) {
+        let same = |known: &Arc<Instance>| {
+            known.is_copy_on(&host)
+                && match (known.adapter(), &component.adapter) {
+                    (Some((adapter, _)), Some(wanted)) => adapter.is(wanted),
+                    (None, None) => true,
+                    _ => false,
+                }
+        };
+        let instance = match known.filter(same) {
             Some(known) => known,
             None => {
                 let (endpoint, variant) = (&endpoint.name, &hosting.name);
@@ -101,8 +116,11 @@ impl Copies<'_> {
                     source,
                 })?;
                 let metrics = self.metrics.instance(endpoint, variant, &name);
-                let own = copy.url.as_ref().map(|url| (url, self.health, Arc::clone(peers)));
-                host.copy(name, own, copy.path_prefix.clone(), counter, metrics)
+                let adapter = component.adapter.as_ref();
+                let adapter = adapter.map(|config| Adapter::new(&component.name, config));
+                let own = copy.url.as_ref().filter(|_| adapter.is_none());
+                let own = own.map(|url| (url, self.health, Arc::clone(peers)));
+                host.copy(name, own, copy.path_prefix.clone(), adapter, counter, metrics)
             }
         };
         self.places.insert(place, Arc::clone(&instance));

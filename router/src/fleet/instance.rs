@@ -17,6 +17,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
     Blame, Counter, Diagnosis, FailureKind, Status,
+    adapter::Adapter,
     diagnosis::{FailureNote, Notes},
     health::{Alarm, Change, Check, HasStatus, HealthState, Peers},
     models::{self, ModelList, Rule, Serves},
@@ -55,6 +56,8 @@ pub struct Instance {
     shares: bool,
     /// Of one that shares: whether it is no longer configured.
     removed: AtomicBool,
+    /// What its server has to load before it can serve.
+    adapter: Option<Adapter>,
 }
 
 /// The process that serves: one for several instances that are copies on one host.
@@ -69,6 +72,8 @@ struct Server {
     /// The last [round](super::ListingRounds) in which it was asked for them; 0 before the first.
     listed_in: AtomicU64,
     literal: bool,
+    /// Rises whenever the process may be another one than before, which has loaded nothing.
+    epoch: AtomicU64,
 }
 
 impl Server {
@@ -84,6 +89,7 @@ impl Server {
             models: ArcSwapOption::empty(),
             listed_in: AtomicU64::new(0),
             literal: literal.is_some(),
+            epoch: AtomicU64::new(0),
         }
     }
 }
@@ -114,6 +120,7 @@ impl Instance {
             server: Arc::new(Server::new(url, drain, health, peers)),
             shares: false,
             removed,
+            adapter: None,
             metrics,
         };
         Arc::new(instance)
@@ -126,6 +133,7 @@ impl Instance {
         name: String,
         own: Option<(&InstanceUrl, &Arc<Health>, Arc<Peers>)>,
         path_prefix: Option<String>,
+        adapter: Option<Adapter>,
         counter: Counter,
         metrics: Arc<InstanceMetrics>,
     ) -> Arc<Self> {
@@ -148,6 +156,7 @@ impl Instance {
             server,
             shares,
             removed: AtomicBool::new(false),
+            adapter,
             metrics,
         };
         Arc::new(instance)
@@ -198,7 +207,37 @@ impl Instance {
     /// `why` says what was wrong, unless the check was good.
     pub(super) fn note_check(&self, check: Check, why: &str) -> Option<Change> {
         self.server.notes.check(if check == Check::Good { Ok(()) } else { Err(why.to_owned()) });
+        if check == Check::Unreachable {
+            self.note_restart();
+        }
         self.server.health.note_check(check)
+    }
+
+    /// Its process may be another one from now on: adapters are loaded anew before they are asked for.
+    fn note_restart(&self) {
+        self.server.epoch.fetch_add(1, AcqRel);
+    }
+
+    /// The adapter that it is, with the epoch of its server.
+    pub(super) fn adapter(&self) -> Option<(&Adapter, u64)> {
+        self.adapter.as_ref().map(|adapter| (adapter, self.server.epoch.load(Acquire)))
+    }
+
+    /// Whether its server can be asked to load an adapter now.
+    pub(super) fn can_load(&self) -> bool {
+        self.server.health.status().reachable()
+    }
+
+    /// Why its server could not load the adapter that it is.
+    pub fn adapter_failure(&self) -> Option<String> {
+        self.adapter.as_ref().and_then(Adapter::failure)
+    }
+
+    /// Records that its server does not know the adapter that it is.
+    pub fn note_unknown(&self) {
+        if let Some(adapter) = &self.adapter {
+            adapter.forget();
+        }
     }
 
     /// Records what came of a look-up of its host name; the error is for people.
@@ -239,7 +278,12 @@ impl Instance {
     /// What speaks against it, if anything.
     pub fn status(&self) -> Status {
         let status = self.server.health.status();
-        if self.shares && self.removed.load(Relaxed) { status.removed() } else { status }
+        if !self.shares {
+            return status;
+        }
+        let status = if self.removed.load(Relaxed) { status.removed() } else { status };
+        let loads = |adapter: &Adapter| !adapter.is_loaded(self.server.epoch.load(Acquire));
+        if self.adapter.as_ref().is_some_and(loads) { status.not_loaded() } else { status }
     }
 
     /// Why it has its status, since when, and what happened last.
@@ -341,6 +385,9 @@ impl Instance {
 
     /// Records that a request failed by the instance's fault, and whose it was.
     pub fn note_failure(&self, kind: FailureKind, blame: Blame) {
+        if kind == FailureKind::Connect {
+            self.note_restart();
+        }
         if let Some(ejected) = self.server.health.note_failure(kind, blame, &self.server.peers) {
             tracing::warn!(
                 instance = self.url, %kind, seconds = ejected.as_secs_f64(),

@@ -1,5 +1,7 @@
 //! Endpoints, variants, instances: who can serve, how busy each is, and whether it is well.
 
+mod adapter;
+pub mod adapters;
 mod build;
 mod copies;
 pub mod counters;

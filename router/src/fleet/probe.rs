@@ -1,6 +1,7 @@
-//! A small HTTP/1.1 client for what the gateway itself asks instances: health, models, metrics.
+//! A small HTTP/1.1 client for what the gateway itself asks instances: health, models, metrics,
+//! and to load adapters.
 //!
-//! One GET per connection, a limit on the whole of its time and on the body's size. It is no part of
+//! One request per connection, a limit on the whole of its time and on the body's size. It is no part of
 //! the way of a client's request.
 
 use std::{fmt, io, net::SocketAddr, time::Duration};
@@ -114,16 +115,42 @@ pub async fn status(addresses: &[SocketAddr], request: &Get<'_>) -> Result<u16, 
     tokio::time::timeout(limit, answer).await.unwrap_or(Err(ProbeError::Timeout(limit)))
 }
 
+/// Posts a body in JSON to the first of `addresses` that takes the connection.
+///
+/// # Errors
+/// As those of [`get`].
+pub async fn post(
+    addresses: &[SocketAddr],
+    request: &Get<'_>,
+    body: &str,
+) -> Result<Answer, ProbeError> {
+    let limit = request.time_limit;
+    let exchange = async {
+        let mut stream = send(addresses, request, "POST", Some(body)).await?;
+        read(&mut stream, request.size_limit).await
+    };
+    tokio::time::timeout(limit, exchange).await.unwrap_or(Err(ProbeError::Timeout(limit)))
+}
+
 async fn exchange(addresses: &[SocketAddr], request: &Get<'_>) -> Result<Answer, ProbeError> {
     read(&mut ask(addresses, request).await?, request.size_limit).await
 }
 
-/// Connects, and sends the request.
 async fn ask(addresses: &[SocketAddr], request: &Get<'_>) -> Result<TcpStream, ProbeError> {
+    send(addresses, request, "GET", None).await
+}
+
+/// Connects, and sends the request.
+async fn send(
+    addresses: &[SocketAddr],
+    request: &Get<'_>,
+    method: &str,
+    body: Option<&str>,
+) -> Result<TcpStream, ProbeError> {
     let mut stream = connect(addresses).await?;
     let mut head = Vec::with_capacity(256);
-    for part in [b"GET ", request.path.as_bytes(), b" HTTP/1.1\r\nHost: "] {
-        head.extend_from_slice(part);
+    for part in [method, " ", request.path, " HTTP/1.1\r\nHost: "] {
+        head.extend_from_slice(part.as_bytes());
     }
     head.extend_from_slice(request.authority.as_bytes());
     head.extend_from_slice(b"\r\nConnection: close\r\nAccept: */*\r\nUser-Agent: atalho\r\n");
@@ -132,7 +159,13 @@ async fn ask(addresses: &[SocketAddr], request: &Get<'_>) -> Result<TcpStream, P
             head.extend_from_slice(part);
         }
     }
+    if let Some(body) = body {
+        let length = body.len();
+        let fields = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+        head.extend_from_slice(fields.as_bytes());
+    }
     head.extend_from_slice(b"\r\n");
+    head.extend_from_slice(body.unwrap_or_default().as_bytes());
     stream.write_all(&head).await.map_err(ProbeError::Io)?;
     Ok(stream)
 }

@@ -100,6 +100,7 @@ pub(crate) fn components(config: &mut Config, components: &[(&str, &[(usize, u32
             variant: variant.name.clone(),
             invocations_path: variant.invocations_path.clone(),
             copies: copies.iter().map(copy).collect(),
+            adapter: None,
         })
         .collect();
 }

@@ -44,6 +44,8 @@ pub struct Variant {
     /// How its requests end, while it [is about to replace](crate::config::VariantConfig::incoming)
     /// another one.
     pub trial: Option<Arc<Trial>>,
+    /// Whether it is an adapter of another component.
+    pub is_adapter: bool,
     /// Whether several of its instances are on one host.
     pub shares_hosts: bool,
     /// Which of them are draining by this variant's configuration.

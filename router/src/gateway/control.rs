@@ -85,7 +85,10 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let pages = admin.map(|it| tokio::task::spawn_local(serve_admin(it, shared.clone())));
     let (fleets, changed) = watch::channel(());
     let current = shared.clone();
-    tokio::task::spawn_local(fleet::health::run(move || current.fleet.load_full(), changed));
+    let news = changed.clone();
+    tokio::task::spawn_local(fleet::health::run(move || current.fleet.load_full(), news));
+    let current = shared.clone();
+    tokio::task::spawn_local(fleet::adapters::keep(move || current.fleet.load_full(), changed));
     let (current, metrics) = (shared.clone(), shared.metrics.clone());
     let watch = fleet::hot_prefix::watch(move || current.fleet.load_full(), metrics);
     tokio::task::spawn_local(watch);

@@ -193,6 +193,8 @@ pub(super) fn note_response(
     blame: Blame,
 ) {
     match Verdict::of_status(response.status) {
+        // Servers say so of a model that they do not have.
+        Verdict::Well | Verdict::Neither if response.status == 404 => instance.note_unknown(),
         Verdict::Well | Verdict::Neither => {}
         Verdict::Failed => instance.note_failure(FailureKind::Status, blame),
         Verdict::Overloaded => {

@@ -92,6 +92,10 @@ impl Serving for CurrentFleet<'_> {
         self.in_force.trials(endpoint)
     }
 
+    fn loads(&self, endpoint: &str, adapter: &str) -> (usize, Option<String>) {
+        self.in_force.loads(endpoint, adapter)
+    }
+
     async fn serve(&self, endpoints: Vec<EndpointConfig>) -> anyhow::Result<()> {
         if self.in_force.take_over_endpoints(endpoints).await? {
             self.fleets.send_replace(());

@@ -225,7 +225,8 @@ impl<'a> CandidateSet<'a> {
 
     /// Whether one that stays can serve.
     fn able(&self, status: Status) -> bool {
-        status.available() || self.tier == Tier::LastResort && !status.unresolved()
+        let last = self.tier == Tier::LastResort && !status.unresolved() && !status.loading();
+        status.available() || last
     }
 
     /// Whether one that stays is of the tier.

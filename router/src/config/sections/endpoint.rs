@@ -137,6 +137,22 @@ pub struct ComponentConfig {
     pub invocations_path: String,
     /// Its copies; none while it is scaled to zero.
     pub copies: Vec<CopyConfig>,
+    /// What it is an adapter of, if it is one. Its copies are then those of its base that are to load it, and
+    /// it comes after its base.
+    pub adapter: Option<AdapterConfig>,
+}
+
+/// An adapter (LoRA), which servers load beside their model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterConfig {
+    /// The component whose copies load it.
+    pub base: String,
+    /// Where its weights are, as the servers find them.
+    pub weights: String,
+    /// Path of the call that loads it.
+    pub load: String,
+    /// Path of the call that unloads it.
+    pub unload: String,
 }
 
 /// A copy of a component on a host.

@@ -58,6 +58,30 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 of the request's path.",
     },
     Setting {
+        path: "host_pool.adapters",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: true,
+        about: "Whether the servers load adapters (LoRA) while they run, as vLLM does with \
+                `VLLM_ALLOW_RUNTIME_LORA_UPDATING=true`, and SGLang with `--enable-lora`. Their calls must be \
+                reachable by the gateway alone.",
+    },
+    Setting {
+        path: "host_pool.adapter_load_path",
+        kind: Kind::Path,
+        default: Some(r#""/v1/load_lora_adapter""#),
+        live: true,
+        about: "Path of the call that loads one, a POST with `lora_name` and `lora_path` in JSON. Of SGLang: \
+                `/load_lora_adapter`.",
+    },
+    Setting {
+        path: "host_pool.adapter_unload_path",
+        kind: Kind::Path,
+        default: Some(r#""/v1/unload_lora_adapter""#),
+        live: true,
+        about: "Path of the call that unloads one, with `lora_name`. Of SGLang: `/unload_lora_adapter`.",
+    },
+    Setting {
         path: "host_pool.hosts",
         kind: Kind::Urls,
         default: None,
@@ -95,6 +119,15 @@ impl std::str::FromStr for Copies {
     }
 }
 
+/// Paths of a server's calls for adapters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterCalls {
+    /// Loads one.
+    pub load: String,
+    /// Unloads one.
+    pub unload: String,
+}
+
 /// `[[host_pool]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPool {
@@ -110,6 +143,8 @@ pub struct HostPool {
     pub memory_mb: Option<u32>,
     /// How copies on one host are told apart.
     pub copies: Copies,
+    /// The calls that load and unload adapters, where the servers have them.
+    pub adapters: Option<AdapterCalls>,
     /// The hosts, in the order in which they are given out.
     pub hosts: Vec<InstanceUrl>,
 }
@@ -139,6 +174,8 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<HostPool> {
     let (cpus, accelerators) = (s.optional_integer("cpus"), s.optional_integer("accelerators"));
     let memory_mb = s.optional_integer("memory_mb");
     let copies = s.value("copies", |value| value.text()?.parse::<Copies>());
+    let (load, unload) = (s.path("adapter_load_path"), s.path("adapter_unload_path"));
+    let adapters = s.bool("adapters").then_some(AdapterCalls { load, unload });
     let hosts = s.required_items("hosts", |text| {
         InstanceUrl::parse(text).map_err(|error| error.to_string())
     });
@@ -155,6 +192,7 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> Option<HostPool> {
         accelerators,
         memory_mb,
         copies,
+        adapters,
         hosts,
     })
 }

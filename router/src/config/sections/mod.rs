@@ -23,12 +23,14 @@ mod timeouts;
 pub use self::{
     control::ControlConfig,
     cors::CorsConfig,
-    endpoint::{ComponentConfig, CopyConfig, EndpointConfig, InstanceConfig, VariantConfig},
+    endpoint::{
+        AdapterConfig, ComponentConfig, CopyConfig, EndpointConfig, InstanceConfig, VariantConfig,
+    },
     engine::{Engine, EngineMode, XdpMode},
     global::{Config, NewTrace},
     guard::{Guard, GuardMode},
     health::Health,
-    host_pool::{Copies, HostPool},
+    host_pool::{AdapterCalls, Copies, HostPool},
     hot_prefix::HotPrefix,
     limits::Limits,
     log::{Log, LogFormat, LogLevel},

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{
+    adapters::{Wanted, sets},
     hosts::Looks,
     step::{Step, View, shortened},
 };
@@ -24,32 +25,107 @@ pub(super) fn steps(view: &View<'_>, resources: &Resources) -> Vec<Step> {
     // What is there stays there: it is counted before anything is added.
     let kept: Vec<_> =
         components.iter().map(|it| rooms.keep(it, host_variant(resources, it))).collect();
-    let next = components.iter().zip(kept).filter_map(|(component, kept)| {
-        let variant = host_variant(resources, component);
-        let settled = match component.status {
-            ComponentStatus::Deleting => {
-                return Some(Step::Gone(Key::component(&component.name), component.generation));
-            }
-            ComponentStatus::Failed => return None,
-            _ if component.is_adapter() => not_offered(),
-            _ => rooms.fill(view, component, variant, kept),
-        };
-        (settled != ComponentSettled::of(component))
-            .then(|| Step::Component(component.name.clone(), component.generation, settled.into()))
-    });
-    next.collect()
+    let mut settled: HashMap<&str, ComponentSettled> = HashMap::new();
+    for (component, kept) in components.iter().zip(kept).filter(|(it, _)| !it.is_adapter()) {
+        if !matches!(component.status, ComponentStatus::Deleting | ComponentStatus::Failed) {
+            let variant = host_variant(resources, component);
+            settled.insert(&component.name, rooms.fill(view, component, variant, kept));
+        }
+    }
+    let targets = targets(&components, &settled);
+    for component in components.iter().filter(|it| it.is_adapter()) {
+        if !matches!(component.status, ComponentStatus::Deleting | ComponentStatus::Failed) {
+            let target = targets.get(component.name.as_str()).map_or(&[][..], |it| it);
+            let next = adapter(view, component, target, host_variant(resources, component));
+            settled.insert(&component.name, next);
+        }
+    }
+    let step = |component: &&Component| match settled.remove(component.name.as_str()) {
+        None if component.status == ComponentStatus::Deleting => {
+            Some(Step::Gone(Key::component(&component.name), component.generation))
+        }
+        Some(next) if next != ComponentSettled::of(component) => {
+            Some(Step::Component(component.name.clone(), component.generation, next.into()))
+        }
+        _ => None,
+    };
+    components.iter().filter_map(step).collect()
 }
 
-fn not_offered() -> ComponentSettled {
-    ComponentSettled {
-        status: ComponentStatus::Failed,
-        failure: Some(
-            "This version of the gateway loads no adapters: serve the adapter with its base model, and name \
-             it in the request's `model`."
-                .to_owned(),
-        ),
-        places: Vec::new(),
+/// Where each adapter is to be, from where the bases are.
+fn targets<'c>(
+    components: &[&'c Component],
+    bases: &HashMap<&str, ComponentSettled>,
+) -> HashMap<&'c str, Vec<CopyPlace>> {
+    let mut of_base: HashMap<&str, Vec<Wanted<'c>>> = HashMap::new();
+    for component in components {
+        let gone = matches!(component.status, ComponentStatus::Deleting | ComponentStatus::Failed);
+        if let Some(base) = component.base().filter(|_| !gone) {
+            let copies = component.copies.desired as usize;
+            of_base.entry(base).or_default().push(Wanted { name: &component.name, copies });
+        }
     }
+    let sets = of_base.into_iter().flat_map(|(base, adapters)| {
+        let places = bases.get(base).map_or(&[][..], |base| &base.places);
+        let sets = sets(&adapters, places);
+        adapters.into_iter().map(|it| it.name).zip(sets).collect::<Vec<_>>()
+    });
+    sets.collect()
+}
+
+/// How far an adapter is that is to be at `target`. What it leaves it leaves once it is loaded where it goes.
+fn adapter(
+    view: &View<'_>,
+    component: &Component,
+    target: &[CopyPlace],
+    variant: Option<&Placed>,
+) -> ComponentSettled {
+    let loads = |place: &CopyPlace| {
+        let types = variant.map_or(&[][..], |it| &it.spec.pools);
+        let has = |pool: &&HostPool| {
+            types.iter().any(|it| it.instance_type == pool.instance_type)
+                && pool.hosts.iter().any(|host| host.as_str() == place.host)
+        };
+        view.pools.iter().find(has).is_some_and(|pool| pool.adapters.is_some())
+    };
+    if let Some(place) = target.iter().find(|place| !loads(place)) {
+        let failure = format!(
+            "Host {} loads no adapters: set `adapters = true` in its [[host_pool]] if its server can.",
+            place.host
+        );
+        let (status, failure) = (ComponentStatus::Failed, Some(shortened(failure)));
+        return ComponentSettled { status, failure, places: Vec::new() };
+    }
+    let (loaded, failure) = (view.loads)(&component.endpoint, &component.name);
+    let now = &component.places;
+    let there = target.iter().all(|place| now.contains(place)) && loaded == now.len();
+    let leaves = now.iter().filter(|place| !target.contains(place) && !there);
+    let places: Vec<_> = target.iter().chain(leaves).cloned().collect();
+    let pending = matches!(component.status, ComponentStatus::Creating | ComponentStatus::Updating);
+    let waited = Duration::from_millis(view.now.saturating_sub(component.modified));
+    let own = component.specs.iter().filter_map(|spec| spec.ready_within).max();
+    let limit = own.map_or(view.ready_within, |limit| Duration::from_secs(limit.into()));
+    let complete = there && (!target.is_empty() || component.copies.desired == 0);
+    let (status, failure) = match component.status {
+        _ if complete => (ComponentStatus::InService, None),
+        status if !pending || waited < limit => (status, component.failure.clone()),
+        _ => {
+            let why = failure.unwrap_or_else(|| match target.is_empty() {
+                true => "its base has no copies".to_owned(),
+                false => "a server has not answered yet".to_owned(),
+            });
+            let failure = format!(
+                "The adapter was loaded {loaded} times of {} within {} s: {why}.",
+                component.copies.desired,
+                waited.as_secs()
+            );
+            let failed =
+                if loaded == 0 { ComponentStatus::Failed } else { ComponentStatus::InService };
+            (failed, Some(shortened(failure)))
+        }
+    };
+    let places = if status == ComponentStatus::Failed { Vec::new() } else { places };
+    ComponentSettled { status, failure, places }
 }
 
 /// URLs of copies that have servers of their own and are about to be used: how they are has to be known first.
@@ -60,7 +136,8 @@ pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
         rooms.keep(component, host_variant(resources, component));
     }
     let short = |it: &&std::sync::Arc<Component>| {
-        it.places.len() < it.copies.desired as usize
+        !it.is_adapter()
+            && it.places.len() < it.copies.desired as usize
             && !matches!(it.status, ComponentStatus::Failed | ComponentStatus::Deleting)
     };
     let mut wanted = Vec::new();

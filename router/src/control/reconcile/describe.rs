@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use crate::{
     config::{
-        ComponentConfig, Copies, CopyConfig, EndpointConfig, HostPool, InstanceConfig, InstanceUrl,
-        VariantConfig,
+        AdapterCalls, AdapterConfig, ComponentConfig, Copies, CopyConfig, EndpointConfig, HostPool,
+        InstanceConfig, InstanceUrl, VariantConfig,
     },
     control::{
         Component, ComponentStatus, Deployment, Endpoint, EndpointStatus, Placed, Resources,
+        resources::InstancePool,
     },
 };
 
@@ -56,7 +57,10 @@ fn of(
         ..it
     });
     variants.extend(shadows);
-    let alive = components.iter().filter(|it| it.status != ComponentStatus::Deleting);
+    // Adapters come behind what they are adapters of.
+    let of_kind = |adapters| components.iter().filter(move |it| it.is_adapter() == adapters);
+    let alive = of_kind(false).chain(of_kind(true));
+    let alive = alive.filter(|it| it.status != ComponentStatus::Deleting);
     Some(EndpointConfig {
         name: endpoint.name.clone(),
         variants,
@@ -68,6 +72,14 @@ fn of(
 fn component(component: &Component, serving: &Deployment, pools: &[HostPool]) -> ComponentConfig {
     let types = serving.variants.iter().filter(|variant| variant.spec.name == component.variant);
     let types: Vec<_> = types.flat_map(|variant| &variant.spec.pools).collect();
+    let base = component.base();
+    let served = base.unwrap_or(&component.name);
+    let adapter = base.zip(calls(component, &types, pools)).map(|(base, calls)| AdapterConfig {
+        base: base.to_owned(),
+        weights: component.specs.iter().find_map(|it| it.artifact.clone()).unwrap_or_default(),
+        load: calls.load.clone(),
+        unload: calls.unload.clone(),
+    });
     let copies = component.places.iter().filter_map(|place| {
         let host = InstanceUrl::parse(&place.host).ok()?;
         let suits = |pool: &&HostPool| {
@@ -79,7 +91,7 @@ fn component(component: &Component, serving: &Deployment, pools: &[HostPool]) ->
             Copies::Port => Some(host.at_port_above(place.slot)?),
             Copies::Name | Copies::Path => None,
         };
-        let path_prefix = (copies == Copies::Path).then(|| format!("/{}", component.name));
+        let path_prefix = (copies == Copies::Path).then(|| format!("/{served}"));
         Some(CopyConfig { host, slot: place.slot, url, path_prefix })
     });
     let model = component.specs.iter().find_map(|spec| spec.model_input.as_ref());
@@ -89,7 +101,24 @@ fn component(component: &Component, serving: &Deployment, pools: &[HostPool]) ->
         variant: component.variant.clone(),
         invocations_path: model.and_then(path).unwrap_or(default),
         copies: copies.collect(),
+        adapter,
     }
+}
+
+/// The calls for adapters of the hosts that have a component.
+fn calls<'p>(
+    component: &Component,
+    types: &[&InstancePool],
+    pools: &'p [HostPool],
+) -> Option<&'p AdapterCalls> {
+    let has = |pool: &&HostPool| {
+        types.iter().any(|it| it.instance_type == pool.instance_type)
+            && component
+                .places
+                .iter()
+                .any(|place| pool.hosts.iter().any(|host| host.as_str() == place.host))
+    };
+    pools.iter().filter(has).find_map(|pool| pool.adapters.as_ref())
 }
 
 /// Gives the variants' weights this sum.

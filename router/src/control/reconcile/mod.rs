@@ -2,9 +2,10 @@
 //! each how far it has come.
 //!
 //! `plan` is what a round decides, `hosts` who gets which host, `components` which of an endpoint's hosts have
-//! copies of its inference components, `describe` what that is as the gateway's configuration, `look` how the hosts are that nobody has. What serves is changed before the
+//! copies of its inference components, `adapters` which of these load an adapter, `describe` what that is as the gateway's configuration, `look` how the hosts are that nobody has. What serves is changed before the
 //! state says so: who reads `InService` can call at once, and a name that is gone is called no more.
 
+mod adapters;
 mod after;
 mod components;
 mod describe;
@@ -43,6 +44,9 @@ pub trait Serving {
     /// How requests ended of the endpoint's variants that are about to replace others: how many have,
     /// and how many of them failed.
     fn trials(&self, endpoint: &str) -> (u64, u64);
+
+    /// How many copies of an adapter have been loaded by their servers, and why others have not, if that is known.
+    fn loads(&self, endpoint: &str, adapter: &str) -> (usize, Option<String>);
 
     /// Has these endpoints serve, besides the file's.
     ///
@@ -89,8 +93,7 @@ async fn round(
     let wanted = plan::wanted(&resources, &file.host_pools);
     let mut waiting = !wanted.is_empty();
     let looks = look::at(&wanted, &file.health).await;
-    let trials = |endpoint: &str| serving.trials(endpoint);
-    let steps = steps(&resources, file, &looks, &trials);
+    let steps = steps(&resources, file, &looks, serving);
     let next = after(&resources, &steps);
     serving.serve(endpoints(&next, &file.host_pools)).await?;
     for step in steps {
@@ -102,21 +105,20 @@ async fn round(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(waiting || control.resources().endpoints.values().any(|it| it.status.in_progress()))
+    let resources = control.resources();
+    let endpoints = resources.endpoints.values().any(|it| it.status.in_progress());
+    let components = resources.components.values().any(|it| it.status.in_progress());
+    Ok(waiting || endpoints || components)
 }
 
-fn steps(
-    resources: &Resources,
-    file: &Config,
-    looks: &Looks,
-    trials: &dyn Fn(&str) -> (u64, u64),
-) -> Vec<Step> {
+fn steps(resources: &Resources, file: &Config, looks: &Looks, serving: &impl Serving) -> Vec<Step> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     plan(&View {
         resources,
         pools: &file.host_pools,
         looks,
-        trials,
+        trials: &|endpoint| serving.trials(endpoint),
+        loads: &|endpoint, adapter| serving.loads(endpoint, adapter),
         ready_within: file.control.ready_within,
         now: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
     })

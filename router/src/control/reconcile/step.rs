@@ -16,6 +16,8 @@ pub(super) struct View<'a> {
     /// How the requests end of an endpoint's deployment that is on its way: how many have, and how
     /// many of them failed.
     pub(super) trials: &'a dyn Fn(&str) -> (u64, u64),
+    /// How many copies of an adapter (by endpoint and name) are loaded, and why others are not.
+    pub(super) loads: &'a dyn Fn(&str, &str) -> (usize, Option<String>),
     /// How long an endpoint waits for hosts, unless its configuration says otherwise.
     pub(super) ready_within: Duration,
     /// Milliseconds since 1970.

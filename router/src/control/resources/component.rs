@@ -56,7 +56,12 @@ pub struct CopyPlace {
 impl Component {
     /// Whether it is an adapter of another component.
     pub fn is_adapter(&self) -> bool {
-        self.specs.iter().any(|spec| spec.base.is_some())
+        self.base().is_some()
+    }
+
+    /// The component that it is an adapter of.
+    pub fn base(&self) -> Option<&str> {
+        self.specs.iter().find_map(|spec| spec.base.as_deref())
     }
 }
 

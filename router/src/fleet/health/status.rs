@@ -12,12 +12,23 @@ impl Status {
     pub(super) const UNRESOLVED: u32 = 16;
     pub(super) const OVERLOADED: u32 = 32;
     pub(super) const SUSPECT: u32 = 64;
+    const LOADING: u32 = 128;
     /// What does not keep requests from an instance, but sends them elsewhere first.
     const BUT_ABLE: u32 = Self::OVERLOADED | Self::SUSPECT;
 
     /// The same of one that is no longer in the configuration.
     pub(in crate::fleet) const fn removed(self) -> Self {
         Self(self.0 | Self::REMOVED)
+    }
+
+    /// The same of an adapter that its server has not loaded.
+    pub(in crate::fleet) const fn not_loaded(self) -> Self {
+        Self(self.0 | Self::LOADING)
+    }
+
+    /// Its server has not loaded it, whatever else is known.
+    pub const fn loading(self) -> bool {
+        self.0 & Self::LOADING != 0
     }
 
     /// It may get new requests.
@@ -76,6 +87,7 @@ impl Status {
             s if s & Self::DRAINING != 0 => "draining",
             s if s & Self::UNRESOLVED != 0 => "unresolved",
             s if s & Self::DOWN != 0 => "down",
+            s if s & Self::LOADING != 0 => "loading",
             s if s & Self::EJECTED != 0 => "ejected",
             s if s & Self::SUSPECT != 0 => "suspect",
             _ => "overloaded",

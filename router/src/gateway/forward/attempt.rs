@@ -173,6 +173,9 @@ pub(super) fn request_head(
     let mut instead = Vec::new();
     if let Some(component) = &plan.component {
         instead.push((runtime::COMPONENT, Some(component.as_bytes())));
+        if plan.variant.is_adapter {
+            instead.push((runtime::ADAPTER, Some(component.as_bytes())));
+        }
     }
     if plan.call == Some(Call::Stream) {
         // What it accepts is an event stream, which the gateway makes. The parts of one are in no coding.

@@ -126,6 +126,23 @@ impl<'a> InForce<'a> {
         trials.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
     }
 
+    /// How many copies of an adapter have been loaded, and why another one has not.
+    pub(in crate::gateway) fn loads(
+        &self,
+        endpoint: &str,
+        adapter: &str,
+    ) -> (usize, Option<String>) {
+        let fleet = self.fleet.load();
+        let copies = fleet.endpoint(endpoint).and_then(|it| it.components.get(adapter));
+        let copies = copies.map_or(&[][..], |it| &it.instances);
+        let loaded = copies.iter().filter(|copy| !copy.status().loading()).count();
+        let failure = copies.iter().find_map(|copy| {
+            let why = copy.adapter_failure().filter(|_| copy.status().loading())?;
+            Some(format!("{}: {why}", copy.url))
+        });
+        (loaded, failure)
+    }
+
     async fn replace(
         &self,
         file: &Arc<Config>,

@@ -218,6 +218,107 @@ fn copies_with_paths_have_their_name_in_front() {
     assert_eq!((copy.path_prefix.as_deref(), copy.url.as_ref()), (Some("/a"), None));
 }
 
+fn adapter(name: &str, base: &str, copies: u32) -> Component {
+    let mut adapter = component(name, copies, (0.0, 0.0, 0));
+    adapter.specs[0].base = Some(base.into());
+    adapter.specs[0].artifact = Some("s3://weights/x".into());
+    adapter
+}
+
+impl World {
+    /// With a base that has a copy on each host.
+    fn with_base(hosts: u32) -> Self {
+        let mut world = Self::hosting(hosts);
+        let (load, unload) = ("/load".to_owned(), "/unload".to_owned());
+        world.pools[0].adapters = Some(crate::config::AdapterCalls { load, unload });
+        world.put(Component { created: 0, ..component("base", hosts, SMALL) });
+        world.round();
+        world
+    }
+
+    fn loaded(&mut self, adapter: &str, count: usize) {
+        self.loads.insert(adapter.into(), (count, None));
+    }
+}
+
+#[test]
+fn an_adapter_is_in_service_once_its_whole_set_has_loaded_it() {
+    let mut world = World::with_base(4);
+    world.put(adapter("x", "base", 2));
+    world.round();
+    let places = world.places("x");
+    assert_eq!((places.len(), world.component("x").status), (7, ComponentStatus::Creating));
+    let [endpoint] = &endpoints(&world.resources, &world.pools)[..] else { panic!("one") };
+    let [base, x] = &endpoint.components[..] else { panic!("the base first") };
+    let config = x.adapter.as_ref().expect("an adapter");
+    assert_eq!((&*base.name, &*config.base, &*config.weights), ("base", "base", "s3://weights/x"));
+    assert_eq!((&*config.load, &*config.unload), ("/load", "/unload"));
+    world.loaded("x", 1);
+    assert_eq!(world.round(), [], "one of two");
+    world.loaded("x", 2);
+    world.round();
+    assert_eq!(world.component("x").status, ComponentStatus::InService);
+    assert_eq!((world.places("x"), world.component("x").copies.current), (places, 2));
+    // A restart of a server changes nothing about where it is to be.
+    world.loaded("x", 0);
+    assert_eq!(world.round(), []);
+}
+
+/// It is loaded where it goes before it leaves where it was.
+#[test]
+fn an_adapter_moves_once_it_is_loaded_elsewhere() {
+    let mut world = World::with_base(2);
+    for n in 0..9 {
+        let name = format!("x{n}");
+        world.put(adapter(&name, "base", 1));
+        world.loaded(&name, 1);
+    }
+    world.round();
+    world.round();
+    let before: Vec<_> = (0..9).map(|n| world.places(&format!("x{n}"))).collect();
+    world.change("e", |it| {
+        it.status = EndpointStatus::Updating;
+        let serving = it.serving.as_mut().expect("it serves");
+        serving.variants[0].count.desired = 3;
+    });
+    world.ask_component("base", |it| it.copies.desired = 3);
+    world.round();
+    let during: Vec<_> = (0..9).map(|n| world.places(&format!("x{n}"))).collect();
+    let moving: Vec<usize> = (0..9).filter(|n| during[*n] != before[*n]).collect();
+    assert!(!moving.is_empty() && moving.len() < 9, "{before:?} {during:?}");
+    for n in &moving {
+        assert!(during[*n].ends_with(&before[*n]) && during[*n].len() == 7, "both: {}", during[*n]);
+        world.loaded(&format!("x{n}"), 2);
+    }
+    world.round();
+    for n in moving {
+        let after = world.places(&format!("x{n}"));
+        assert!(during[n].starts_with(&after) && after != before[n], "{after}");
+    }
+}
+
+#[test]
+fn an_adapter_that_cannot_be_loaded_says_why() {
+    let mut world = World::with_base(2);
+    world.put(adapter("x", "base", 1));
+    world.round();
+    world
+        .loads
+        .insert("x".into(), (0, Some("http://10.0.0.1:8000: /load answers 400: rank".into())));
+    world.now += u64::try_from(READY_WITHIN.as_millis()).unwrap();
+    world.round();
+    let failed = world.component("x");
+    assert_eq!((failed.status, failed.places.len()), (ComponentStatus::Failed, 0));
+    assert!(failed.failure.as_ref().unwrap().contains("/load answers 400: rank"));
+    // Servers that load none.
+    world.pools[0].adapters = None;
+    world.put(adapter("y", "base", 1));
+    world.round();
+    let failed = world.component("y");
+    assert_eq!(failed.status, ComponentStatus::Failed);
+    assert!(failed.failure.as_ref().unwrap().contains("adapters = true"));
+}
+
 proptest! {
     /// Whatever comes and goes: no host has more than it can take, no slot is given twice, copies that can stay
     /// do, and none is left out that would fit.

@@ -32,6 +32,7 @@ fn pool(instance_type: &str, models: &[&str], hosts: std::ops::Range<u8>) -> Hos
         accelerators: None,
         memory_mb: None,
         copies: crate::config::Copies::Name,
+        adapters: None,
         hosts: hosts.map(|n| host(n).parse().expect("a URL")).collect(),
     }
 }
@@ -68,6 +69,7 @@ struct World {
     pools: Vec<HostPool>,
     looks: Looks,
     trial: (u64, u64),
+    loads: std::collections::HashMap<String, (usize, Option<String>)>,
     now: u64,
 }
 
@@ -76,7 +78,14 @@ impl World {
     fn new() -> Self {
         let looks = (1..=9).map(|n| (host(n), Ok(()))).collect();
         let pools = vec![pool(P5, &[], 1..10)];
-        Self { resources: Resources::default(), pools, looks, trial: (0, 0), now: 1_000 }
+        Self {
+            resources: Resources::default(),
+            pools,
+            looks,
+            trial: (0, 0),
+            loads: Default::default(),
+            now: 1_000,
+        }
     }
 
     fn create(&mut self, name: &str, deployment: Deployment) {
@@ -118,6 +127,7 @@ impl World {
             pools: &self.pools,
             looks: &self.looks,
             trials: &|_| self.trial,
+            loads: &|_, adapter| self.loads.get(adapter).cloned().unwrap_or_default(),
             ready_within: READY_WITHIN,
             now: self.now,
         });
