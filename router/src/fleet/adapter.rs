@@ -4,8 +4,8 @@ use std::{
     sync::{
         Mutex, PoisonError,
         atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{AcqRel, Acquire, Release},
+            AtomicU64,
+            Ordering::{Acquire, Release},
         },
     },
     time::Duration,
@@ -35,17 +35,17 @@ pub(super) struct Adapter {
     config: AdapterConfig,
     /// The server's epoch in which it was loaded last.
     loaded_in: AtomicU64,
-    /// Whether the server's list of models has had it since.
-    listed: AtomicBool,
+    /// How many lists of models the server had given by then.
+    lists: AtomicU64,
     /// Why it could not be loaded.
     failure: Mutex<Option<String>>,
 }
 
 impl Adapter {
     pub(super) fn new(name: &str, config: &AdapterConfig) -> Self {
-        let (loaded_in, listed) = (AtomicU64::new(NEVER), AtomicBool::new(false));
+        let (loaded_in, lists) = (AtomicU64::new(NEVER), AtomicU64::new(0));
         let (name, config, failure) = (name.to_owned(), config.clone(), Mutex::default());
-        Self { name, config, loaded_in, listed, failure }
+        Self { name, config, loaded_in, lists, failure }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -63,21 +63,20 @@ impl Adapter {
 
     pub(super) fn forget(&self) {
         self.loaded_in.store(NEVER, Release);
-        self.listed.store(false, Release);
     }
 
-    /// Takes note of whether the server lists it. One that was listed and is no more has been lost. Not all servers
-    /// list theirs.
-    pub(super) fn note_listed(&self, listed: bool) {
-        let before = self.listed.swap(listed, AcqRel);
-        if before && !listed {
+    /// Takes note that the last of so many lists of a server that lists its adapters does not have it. One that was
+    /// asked for after it had been loaded says that it has been lost.
+    pub(super) fn note_unlisted(&self, lists: u64) {
+        if lists >= self.lists.load(Acquire) + 2 {
             self.forget();
         }
     }
 
-    /// Notes what an attempt in this epoch of the server has come to.
-    pub(super) fn note(&self, epoch: u64, done: Result<(), String>) {
+    /// Notes what an attempt in this epoch of the server has come to, when it had given so many lists.
+    pub(super) fn note(&self, epoch: u64, lists: u64, done: Result<(), String>) {
         if done.is_ok() {
+            self.lists.store(lists, Release);
             self.loaded_in.store(epoch, Release);
         }
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = done.err();

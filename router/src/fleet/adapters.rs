@@ -44,9 +44,6 @@ pub async fn keep(current: impl Fn() -> Arc<Fleet>, mut changed: watch::Receiver
             let instance = &one.instance;
             let Some((adapter, epoch)) = instance.adapter() else { continue };
             let stays = wanted.binary_search(id).is_ok();
-            if let Some(models) = instance.models() {
-                adapter.note_listed(models.ids().any(|id| id == adapter.name()));
-            }
             let loaded = adapter.is_loaded(epoch);
             let due = one.next <= Instant::now();
             let load = stays && !loaded && due && instance.can_load();
@@ -86,7 +83,7 @@ async fn call(instance: Arc<Instance>, load: bool, epoch: u64) -> Result<(), Str
             Ok(()) => tracing::info!(adapter = name, server, "adapter loaded"),
             Err(why) => tracing::warn!(adapter = name, server, why, "adapter not loaded"),
         }
-        adapter.note(epoch, done.clone());
+        adapter.note(epoch, instance.lists(), done.clone());
         return done;
     }
     let done = adapter.unload(server, &addresses).await;

@@ -117,7 +117,7 @@ impl Copies<'_> {
                 })?;
                 let metrics = self.metrics.instance(endpoint, variant, &name);
                 let adapter = component.adapter.as_ref();
-                let adapter = adapter.map(|config| Adapter::new(&component.name, config));
+                let adapter = adapter.map(|config| Arc::new(Adapter::new(&component.name, config)));
                 let own = copy.url.as_ref().filter(|_| adapter.is_none());
                 let own = own.map(|url| (url, self.health, Arc::clone(peers)));
                 host.copy(name, own, copy.path_prefix.clone(), adapter, counter, metrics)

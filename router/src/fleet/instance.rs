@@ -4,7 +4,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{
             AtomicBool, AtomicU64,
             Ordering::{AcqRel, Acquire, Relaxed},
@@ -57,7 +57,7 @@ pub struct Instance {
     /// Of one that shares: whether it is no longer configured.
     removed: AtomicBool,
     /// What its server has to load before it can serve.
-    adapter: Option<Adapter>,
+    adapter: Option<Arc<Adapter>>,
 }
 
 /// The process that serves: one for several instances that are copies on one host.
@@ -72,6 +72,12 @@ struct Server {
     /// The last [round](super::ListingRounds) in which it was asked for them; 0 before the first.
     listed_in: AtomicU64,
     literal: bool,
+    /// Lists of models that it has given.
+    lists: AtomicU64,
+    /// Whether these have had an adapter: not all servers list theirs.
+    lists_adapters: AtomicBool,
+    /// The adapters that it is to load.
+    adapters: Mutex<Vec<Weak<Adapter>>>,
     /// Rises whenever the process may be another one than before, which has loaded nothing.
     epoch: AtomicU64,
 }
@@ -89,7 +95,27 @@ impl Server {
             models: ArcSwapOption::empty(),
             listed_in: AtomicU64::new(0),
             literal: literal.is_some(),
+            lists: AtomicU64::new(0),
+            lists_adapters: AtomicBool::new(false),
+            adapters: Mutex::default(),
             epoch: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Server {
+    /// Takes note that it has listed its models. What it has listed before and lists no more it has lost.
+    fn note_list(&self) {
+        let lists = self.lists.fetch_add(1, AcqRel) + 1;
+        let Some(models) = self.models.load_full() else { return };
+        let adapters = self.adapters.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = |adapter: &Adapter| models.ids().any(|id| id == adapter.name());
+        for adapter in adapters.iter().filter_map(Weak::upgrade) {
+            if listed(&adapter) {
+                self.lists_adapters.store(true, Relaxed);
+            } else if self.lists_adapters.load(Relaxed) {
+                adapter.note_unlisted(lists);
+            }
         }
     }
 }
@@ -133,7 +159,7 @@ impl Instance {
         name: String,
         own: Option<(&InstanceUrl, &Arc<Health>, Arc<Peers>)>,
         path_prefix: Option<String>,
-        adapter: Option<Adapter>,
+        adapter: Option<Arc<Adapter>>,
         counter: Counter,
         metrics: Arc<InstanceMetrics>,
     ) -> Arc<Self> {
@@ -144,6 +170,11 @@ impl Instance {
         let shares = other.is_none();
         let (authority, server) =
             other.unwrap_or_else(|| (self.authority.clone(), Arc::clone(&self.server)));
+        if let Some(adapter) = &adapter {
+            let mut adapters = server.adapters.lock().unwrap_or_else(PoisonError::into_inner);
+            adapters.retain(|known| known.strong_count() > 0);
+            adapters.push(Arc::downgrade(adapter));
+        }
         let instance = Self {
             id: next_id(),
             seed: seed(&name),
@@ -220,7 +251,12 @@ impl Instance {
 
     /// The adapter that it is, with the epoch of its server.
     pub(super) fn adapter(&self) -> Option<(&Adapter, u64)> {
-        self.adapter.as_ref().map(|adapter| (adapter, self.server.epoch.load(Acquire)))
+        self.adapter.as_ref().map(|adapter| (&**adapter, self.server.epoch.load(Acquire)))
+    }
+
+    /// Lists of models that its server has given.
+    pub(super) fn lists(&self) -> u64 {
+        self.server.lists.load(Acquire)
     }
 
     /// Whether its server can be asked to load an adapter now.
@@ -230,7 +266,7 @@ impl Instance {
 
     /// Why its server could not load the adapter that it is.
     pub fn adapter_failure(&self) -> Option<String> {
-        self.adapter.as_ref().and_then(Adapter::failure)
+        self.adapter.as_ref().and_then(|adapter| adapter.failure())
     }
 
     /// Records that its server does not know the adapter that it is.
@@ -282,7 +318,7 @@ impl Instance {
             return status;
         }
         let status = if self.removed.load(Relaxed) { status.removed() } else { status };
-        let loads = |adapter: &Adapter| !adapter.is_loaded(self.server.epoch.load(Acquire));
+        let loads = |adapter: &Arc<Adapter>| !adapter.is_loaded(self.server.epoch.load(Acquire));
         if self.adapter.as_ref().is_some_and(loads) { status.not_loaded() } else { status }
     }
 
@@ -334,8 +370,12 @@ impl Instance {
     /// `round` is the one in which it was asked. True when something is known that was not before.
     pub(super) fn set_models(&self, round: u64, known: Option<models::Known>) -> bool {
         let changed = known.as_ref().is_some_and(|known| *self.server.models.load() != *known);
+        let is_list = known.is_some();
         if let (true, Some(known)) = (changed, known) {
             self.server.models.store(known);
+        }
+        if is_list {
+            self.server.note_list();
         }
         // Who sees the round sees the list.
         let first = self.server.listed_in.swap(round, AcqRel) == 0;

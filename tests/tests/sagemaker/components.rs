@@ -18,19 +18,30 @@ const TYPE: &str = "ml.p5.48xlarge";
 const ROLE: &str = "arn:aws:iam::000000000000:role/x";
 
 /// A gateway with an endpoint `e` of these hosts, for components alone.
-struct Hosting {
-    gateway: Gateway,
+pub(crate) struct Hosting {
+    pub(crate) gateway: Gateway,
     _store: tempfile::TempDir,
 }
 
 impl Hosting {
     fn start(engine: Engine, hosts: &[Upstream], copies: &str, threshold: u32) -> Self {
+        let hosts: Vec<_> = hosts.iter().map(Upstream::url).collect();
+        Self::with(Setup::new(engine), &hosts, &[("copies", copies.into())], threshold)
+    }
+
+    /// With these settings of its pool.
+    pub(crate) fn with(
+        setup: Setup,
+        hosts: &[String],
+        settings: &[(&str, toml::Value)],
+        threshold: u32,
+    ) -> Self {
         let store = tempfile::tempdir().expect("a directory");
         let mut pool = Table::new();
         pool.insert("instance_type".to_owned(), TYPE.into());
-        pool.insert("hosts".to_owned(), hosts.iter().map(Upstream::url).collect::<Vec<_>>().into());
-        pool.insert("copies".to_owned(), copies.into());
-        let gateway = Setup::new(engine)
+        pool.insert("hosts".to_owned(), hosts.to_vec().into());
+        pool.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        let gateway = setup
             .default_paths()
             .set("control.listen", "127.0.0.1:0")
             .set("control.store", store.path().join("state.redb").display().to_string())
@@ -53,7 +64,7 @@ impl Hosting {
         hosting
     }
 
-    fn create(&self, name: &str, copies: u32) {
+    pub(crate) fn create(&self, name: &str, copies: u32) {
         let needs = json!({ "MinMemoryRequiredInMb": 128 });
         self.gateway.done(
             "CreateInferenceComponent",
@@ -66,26 +77,26 @@ impl Hosting {
         self.settled(name);
     }
 
-    fn describe(&self, name: &str) -> Option<Value> {
+    pub(crate) fn describe(&self, name: &str) -> Option<Value> {
         let named = json!({ "InferenceComponentName": name });
         let answer = self.gateway.call("DescribeInferenceComponent", &named);
         (answer.status() == 200).then(|| answer.json())
     }
 
-    fn settled(&self, name: &str) {
+    pub(crate) fn settled(&self, name: &str) {
         eventually("the component is in service", || {
             self.describe(name).is_some_and(|it| it["InferenceComponentStatus"] == "InService")
         });
     }
 
-    fn scale(&self, name: &str, copies: u32) {
+    pub(crate) fn scale(&self, name: &str, copies: u32) {
         let wanted = json!({ "InferenceComponentName": name,
                              "DesiredRuntimeConfig": { "CopyCount": copies } });
         self.gateway.done("UpdateInferenceComponentRuntimeConfig", &wanted);
         self.settled(name);
     }
 
-    fn delete(&self, name: &str) {
+    pub(crate) fn delete(&self, name: &str) {
         let named = json!({ "InferenceComponentName": name });
         self.gateway.done("DeleteInferenceComponent", &named);
         eventually("the component is gone", || self.describe(name).is_none());
@@ -93,7 +104,7 @@ impl Hosting {
 }
 
 /// A call of a component with this prompt.
-fn call(component: &str, operation: &str, prompt: &str) -> Vec<u8> {
+pub(crate) fn call(component: &str, operation: &str, prompt: &str) -> Vec<u8> {
     let fields = [("X-Amzn-SageMaker-Inference-Component", component)];
     request_with("POST", &format!("/endpoints/e/{operation}"), &fields, prompt)
 }

@@ -1,5 +1,6 @@
 //! SageMaker's runtime API: what its clients get for what instances answer.
 
+mod adapters;
 mod clients;
 mod components;
 mod invoke;
