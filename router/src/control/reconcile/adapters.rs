@@ -41,7 +41,7 @@ pub(super) fn sets(adapters: &[Wanted<'_>], base: &[CopyPlace]) -> Vec<Vec<CopyP
             .iter()
             .map(|place| (xxh3_64_with_seed(place.host.as_bytes(), seed), *place))
             .collect();
-        ranked.sort_unstable_by(|one, other| other.0.cmp(&one.0));
+        ranked.sort_unstable_by_key(|(rank, _)| std::cmp::Reverse(*rank));
         let load = |loads: &HashMap<&str, usize>, host: &str| loads.get(host).copied().unwrap_or(0);
         let (room, full): (Vec<_>, Vec<_>) =
             ranked.into_iter().partition(|(_, place)| load(&loads, &place.host) < most);

@@ -8,6 +8,9 @@ use crate::{
     control::{ComponentSettled, Resources, Settled, resources::Key},
 };
 
+/// See [`View::loads`].
+pub(super) type Loads<'a> = dyn Fn(&str, &str) -> (usize, Option<String>) + 'a;
+
 /// All that a round goes by.
 pub(super) struct View<'a> {
     pub(super) resources: &'a Resources,
@@ -17,7 +20,7 @@ pub(super) struct View<'a> {
     /// many of them failed.
     pub(super) trials: &'a dyn Fn(&str) -> (u64, u64),
     /// How many copies of an adapter (by endpoint and name) are loaded, and why others are not.
-    pub(super) loads: &'a dyn Fn(&str, &str) -> (usize, Option<String>),
+    pub(super) loads: &'a Loads<'a>,
     /// How long an endpoint waits for hosts, unless its configuration says otherwise.
     pub(super) ready_within: Duration,
     /// Milliseconds since 1970.
