@@ -4,6 +4,7 @@ mod adapters;
 mod clients;
 mod components;
 mod invoke;
+mod rollouts;
 mod sessions;
 mod shadow;
 mod stream;
