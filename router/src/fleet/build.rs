@@ -102,6 +102,7 @@ impl Fleet {
                 },
                 max_in_flight: wanted.max_in_flight,
                 invocations_path: wanted.invocations_path.clone(),
+                health_path: wanted.health_path.clone(),
                 instances: instances.collect::<Result<_, BuildError>>()?,
                 answers: known.map(|variant| Arc::clone(&variant.answers)).unwrap_or_default(),
                 prefixes: known.map(|variant| Arc::clone(&variant.prefixes)).unwrap_or_default(),
@@ -189,10 +190,13 @@ impl Fleet {
         staying.or_else(|| self.leaving.get(place).and_then(Weak::upgrade))
     }
 
-    /// Tells the instances of each variant of each other.
+    /// Tells the instances of each variant of each other, and where they are asked for their health.
     fn introduce(&self) {
-        for (_, variant, _) in self.instances() {
+        for (_, variant, instance) in self.instances() {
             variant.peers.set(variant.instances.iter().map(Arc::downgrade));
+            if !instance.shares_server() {
+                instance.set_health_path(variant.health_path.as_deref());
+            }
         }
     }
 

@@ -60,6 +60,7 @@ impl Copies<'_> {
                 routing: hosting.routing,
                 max_in_flight: hosting.max_in_flight,
                 invocations_path: wanted.invocations_path.clone(),
+                health_path: wanted.health_path.clone(),
                 is_adapter: wanted.adapter.is_some(),
                 shares_hosts: hosts.len() < copies.len(),
                 drains: vec![false; copies.len()],

@@ -72,6 +72,8 @@ struct Server {
     /// The last [round](super::ListingRounds) in which it was asked for them; 0 before the first.
     listed_in: AtomicU64,
     literal: bool,
+    /// Where it is asked for its health, if not where all are.
+    health_path: ArcSwapOption<String>,
     /// Lists of models that it has given.
     lists: AtomicU64,
     /// Whether these have had an adapter: not all servers list theirs.
@@ -95,6 +97,7 @@ impl Server {
             models: ArcSwapOption::empty(),
             listed_in: AtomicU64::new(0),
             literal: literal.is_some(),
+            health_path: ArcSwapOption::empty(),
             lists: AtomicU64::new(0),
             lists_adapters: AtomicBool::new(false),
             adapters: Mutex::default(),
@@ -196,6 +199,15 @@ impl Instance {
     /// Whether it is a copy on this host: with its server, or with one of its own.
     pub(super) fn is_copy_on(&self, host: &Self) -> bool {
         self.host == host.host && (!self.shares || Arc::ptr_eq(&self.server, &host.server))
+    }
+
+    pub(super) fn set_health_path(&self, path: Option<&str>) {
+        self.server.health_path.store(path.map(|path| Arc::new(path.to_owned())));
+    }
+
+    /// Where it is asked for its health, if not where all are.
+    pub(super) fn health_path(&self) -> Option<Arc<String>> {
+        self.server.health_path.load_full()
     }
 
     /// Whether another instance's checks say how it is.

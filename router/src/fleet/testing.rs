@@ -99,6 +99,7 @@ pub(crate) fn components(config: &mut Config, components: &[(&str, &[(usize, u32
             name: (*name).into(),
             variant: variant.name.clone(),
             invocations_path: variant.invocations_path.clone(),
+            health_path: None,
             copies: copies.iter().map(copy).collect(),
             adapter: None,
         })

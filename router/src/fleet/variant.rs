@@ -35,6 +35,8 @@ pub struct Variant {
     pub max_in_flight: Option<NonZeroU32>,
     /// Where instances take what InvokeEndpoint sends.
     pub invocations_path: String,
+    /// Where its instances are asked for their health, if not where all are.
+    pub health_path: Option<String>,
     /// Its instances, in the order of the configuration.
     pub instances: Vec<Arc<Instance>>,
     /// How long its answers have been lately, by API.

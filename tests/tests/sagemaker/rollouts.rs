@@ -15,18 +15,27 @@ const ROLE: &str = "arn:aws:iam::000000000000:role/x";
 
 /// An endpoint on the first two hosts of its pool.
 fn start(hosts: &[Upstream]) -> (Gateway, tempfile::TempDir) {
+    start_with(Setup::new(Engine::Userspace), hosts, json!({}))
+}
+
+/// With a model of this environment.
+fn start_with(
+    setup: Setup,
+    hosts: &[Upstream],
+    environment: Value,
+) -> (Gateway, tempfile::TempDir) {
     let store = tempfile::tempdir().expect("a directory");
     let mut pool = Table::new();
     pool.insert("instance_type".to_owned(), TYPE.into());
     pool.insert("hosts".to_owned(), hosts.iter().map(Upstream::url).collect::<Vec<_>>().into());
-    let gateway = Setup::new(Engine::Userspace)
+    let gateway = setup
         .default_paths()
         .set("control.listen", "127.0.0.1:0")
         .set("control.store", store.path().join("state.redb").display().to_string())
         .set("host_pool", vec![toml::Value::Table(pool)])
         .start();
     let model = json!({ "ModelName": "m", "ExecutionRoleArn": ROLE,
-                        "PrimaryContainer": { "Image": "vllm" } });
+                        "PrimaryContainer": { "Image": "vllm", "Environment": environment } });
     gateway.done("CreateModel", &model);
     for name in ["one", "two"] {
         let variant = json!({ "VariantName": "v", "ModelName": "m", "InstanceType": TYPE,
@@ -133,4 +142,28 @@ fn an_update_whose_requests_succeed_goes_through_all_its_steps() {
     });
     assert_eq!(describe(&gateway)["EndpointConfigName"], "two");
     assert!((0..50).map(|n| ask(&gateway, n).1).all(|at| is_one_of(&hosts[2..], &at)));
+}
+
+/// As SageMaker's containers are asked, where the model says so: before they get requests, and from then on.
+#[test]
+fn a_model_names_the_path_of_its_health() {
+    let hosts: [Upstream; 2] = std::array::from_fn(|_| {
+        Upstream::answering(|message| match message.target() {
+            "/ping" | "/invocations" => response(200, "ok"),
+            _ => response(503, "unknown"),
+        })
+    });
+    let setup = Setup::new(Engine::Userspace)
+        .set("health.active", true)
+        .set("health.interval", "1s")
+        .set("health.timeout", "1s")
+        .set("health.fall", 1);
+    let (gateway, _store) = start_with(setup, &hosts, json!({ "ATALHO_HEALTH_PATH": "/ping" }));
+    for host in &hosts {
+        let pings = || host.requests().iter().filter(|it| it.target() == "/ping").count();
+        // The look before it was taken, and checks since.
+        eventually("it is asked again and again", || pings() >= 3);
+        assert!(host.requests().iter().all(|it| it.target() == "/ping"), "and nowhere else");
+    }
+    assert_eq!(ask(&gateway, 1).0, 200);
 }

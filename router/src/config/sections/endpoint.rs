@@ -135,6 +135,8 @@ pub struct ComponentConfig {
     pub variant: String,
     /// Where instances take what InvokeEndpoint sends.
     pub invocations_path: String,
+    /// Where copies with servers of their own are asked for their health, if not where all are.
+    pub health_path: Option<String>,
     /// Its copies; none while it is scaled to zero.
     pub copies: Vec<CopyConfig>,
     /// What it is an adapter of, if it is one. Its copies are then those of its base that are to load it, and
@@ -187,6 +189,8 @@ pub struct VariantConfig {
     pub max_in_flight: Option<NonZeroU32>,
     /// Where instances take what InvokeEndpoint sends.
     pub invocations_path: String,
+    /// Where its instances are asked for their health, if not where all are. The control API may say so.
+    pub health_path: Option<String>,
     /// Its instances; may be empty.
     pub instances: Vec<InstanceConfig>,
     /// Whether it is about to replace the one of the same name beside it. The control API has such
@@ -230,6 +234,7 @@ impl VariantConfig {
             concurrency_threshold: default("concurrency_threshold") as u32,
             max_in_flight: None,
             invocations_path: text("invocations_path").to_owned(),
+            health_path: None,
             instances: Vec::new(),
             incoming: false,
         }
@@ -280,6 +285,7 @@ fn variant(s: &Section<'_, '_>) -> Option<VariantConfig> {
         concurrency_threshold,
         max_in_flight: max_in_flight.and_then(NonZeroU32::new),
         invocations_path,
+        health_path: None,
         instances,
         incoming: false,
     })

@@ -4,8 +4,9 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{
     adapters::{Wanted, sets},
+    describe::health_path,
     hosts::Looks,
-    step::{Step, View, shortened},
+    step::{Look, Step, View, shortened},
 };
 use crate::{
     config::{Copies, HostPool, InstanceUrl},
@@ -129,7 +130,7 @@ fn adapter(
 }
 
 /// URLs of copies that have servers of their own and are about to be used: how they are has to be known first.
-pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
+pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<Look> {
     let looks = Looks::new();
     let mut rooms = Rooms::new(pools, &looks);
     for component in resources.components.values() {
@@ -140,16 +141,18 @@ pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
             && it.places.len() < it.copies.desired as usize
             && !matches!(it.status, ComponentStatus::Failed | ComponentStatus::Deleting)
     };
-    let mut wanted = Vec::new();
+    let mut wanted: Vec<Look> = Vec::new();
     for component in resources.components.values().filter(short) {
+        let model = component.specs.iter().find_map(|spec| spec.model_input.as_ref());
+        let path = model.and_then(health_path);
         let Some(variant) = host_variant(resources, component) else { continue };
         for host in &variant.hosts {
             let Some(room) = rooms.of(host, variant) else { continue };
             if room.copies == Copies::Port
                 && let Some(url) = room.url(host, room.free_slot())
-                && !wanted.contains(&url)
+                && wanted.iter().all(|look| look.host != url)
             {
-                wanted.push(url);
+                wanted.push(Look { host: url, path: path.clone() });
             }
         }
     }

@@ -99,7 +99,8 @@ fn component(component: &Component, serving: &Deployment, pools: &[HostPool]) ->
     ComponentConfig {
         name: component.name.clone(),
         variant: component.variant.clone(),
-        invocations_path: model.and_then(path).unwrap_or(default),
+        invocations_path: model.and_then(|it| path(it, INVOCATIONS)).unwrap_or(default),
+        health_path: model.and_then(health_path),
         copies: copies.collect(),
         adapter,
     }
@@ -144,20 +145,32 @@ fn variant(placed: &Placed) -> VariantConfig {
             .spec
             .concurrency_threshold
             .map_or(default.concurrency_threshold, Into::into),
-        invocations_path: placed.model.as_ref().and_then(path).unwrap_or(default.invocations_path),
+        invocations_path: placed
+            .model
+            .as_ref()
+            .and_then(|model| path(model, INVOCATIONS))
+            .unwrap_or(default.invocations_path),
+        health_path: placed.model.as_ref().and_then(health_path),
         instances: placed.hosts.iter().filter_map(instance).collect(),
         ..default
     }
 }
 
 /// The variable of a model's container that names the path at which its instances take calls.
-const PATH: &str = "ATALHO_INVOCATIONS_PATH";
+const INVOCATIONS: &str = "ATALHO_INVOCATIONS_PATH";
+/// The one that names the path at which they are asked for their health.
+const HEALTH: &str = "ATALHO_HEALTH_PATH";
 
-/// Where a model, as it was made, wants to be called, if that is a path.
-fn path(model: &serde_json::Value) -> Option<String> {
+/// Where a model's instances are asked for their health, if it says so.
+pub(super) fn health_path(model: &serde_json::Value) -> Option<String> {
+    path(model, HEALTH)
+}
+
+/// What a model, as it was made, has in such a variable, if that is a path.
+fn path(model: &serde_json::Value, variable: &str) -> Option<String> {
     let containers = model["Containers"].as_array().into_iter().flatten();
     let mut containers = std::iter::once(&model["PrimaryContainer"]).chain(containers);
-    let path = containers.find_map(|it| it["Environment"][PATH].as_str())?;
+    let path = containers.find_map(|it| it["Environment"][variable].as_str())?;
     let is_path = path.starts_with('/')
         && path.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'#' | b'?'));
     is_path.then(|| path.to_owned())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{net::TcpStream, task::JoinSet};
 
-use super::hosts::Looks;
+use super::{hosts::Looks, step::Look};
 use crate::{
     config::Health,
     fleet::probe::{self, Get},
@@ -15,12 +15,13 @@ const TOGETHER: usize = 64;
 
 /// Asks each host for its health, as instances are asked: any status below 500 is a good answer. Where
 /// `health.active` is off, one that takes a connection is well.
-pub(super) async fn at(wanted: &[String], health: &Health) -> Looks {
+pub(super) async fn at(wanted: &[Look], health: &Health) -> Looks {
     let mut looks = Looks::new();
     for group in wanted.chunks(TOGETHER) {
         let mut asked = JoinSet::new();
         for host in group {
-            let (host, path) = (host.clone(), health.active.then(|| health.path.clone()));
+            let Look { host, path } = host.clone();
+            let path = health.active.then(|| path.unwrap_or_else(|| health.path.clone()));
             let limit = health.timeout;
             asked.spawn(async move {
                 let answer = ask(&host, path.as_deref(), limit).await;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{
     after::after,
     components,
+    describe::health_path,
     hosts::{Hosts, Looks, placed, placed_mut},
-    step::{Step, View, shortened},
+    step::{Look, Step, View, shortened},
 };
 use crate::{
     config::HostPool,
@@ -29,11 +30,12 @@ pub(super) fn plan(view: &View<'_>) -> Vec<Step> {
     steps
 }
 
-/// Hosts that are worth a look: those that could be given to somebody who wants more than there is.
-pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
+/// Hosts that are worth a look, each with its own path for that, if it has one: those that could be given to somebody
+/// who wants more than there is.
+pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<Look> {
     let looks = Looks::new();
     let hosts = Hosts::new(pools, &looks, taken(resources));
-    let mut wanted: Vec<String> = Vec::new();
+    let mut wanted: Vec<Look> = Vec::new();
     for endpoint in resources.endpoints.values() {
         let deployment = match &endpoint.pending {
             Some(pending) => Some(&pending.deployment),
@@ -44,9 +46,12 @@ pub(super) fn wanted(resources: &Resources, pools: &[HostPool]) -> Vec<String> {
             .flat_map(placed)
             .filter(|variant| variant.hosts.len() < variant.count.desired as usize);
         for variant in short {
-            let free = hosts.free(&variant.spec).filter(|host| !wanted.contains(host));
-            let free: Vec<_> = free.collect();
-            wanted.extend(free);
+            let path = variant.model.as_ref().and_then(health_path);
+            for host in hosts.free(&variant.spec) {
+                if wanted.iter().all(|look| look.host != host) {
+                    wanted.push(Look { host, path: path.clone() });
+                }
+            }
         }
     }
     wanted.extend(components::wanted(resources, pools));

@@ -27,6 +27,15 @@ pub(super) struct View<'a> {
     pub(super) now: u64,
 }
 
+/// A host, or a copy with a server of its own, that is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Its URL.
+    pub(super) host: String,
+    /// Where it is asked for its health, if not where all are.
+    pub(super) path: Option<String>,
+}
+
 /// One change of state.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {

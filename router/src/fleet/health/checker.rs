@@ -195,10 +195,10 @@ fn place(seed: u64, interval: Duration) -> Duration {
 
 /// Asks an instance for its health, once, and says what that has changed.
 pub(super) async fn check(instance: &Instance, health: &Health) -> Option<Change> {
-    let addresses = instance.addresses();
+    let (addresses, own) = (instance.addresses(), instance.health_path());
     let request = Get {
         authority: &instance.authority,
-        path: &health.path,
+        path: own.as_deref().unwrap_or(&health.path),
         headers: &[],
         time_limit: health.timeout,
         size_limit: CHECK_BYTES,
