@@ -8,7 +8,7 @@ use bench::{
     machine::{self, hosts::Hosts},
     report::Table,
     suite::{
-        decision,
+        decision, fleet_size,
         goals::{self, Goal},
         relay::{self, Scenario},
         routing,
@@ -102,6 +102,10 @@ fn main() -> anyhow::Result<()> {
         tables.push(decision::table(&cases));
         goals.extend(goals::decision(&cases));
         figures["decision"] = json!(cases);
+        let sizes = fleet_size::run()?;
+        tables.push(fleet_size::table(&sizes));
+        goals.push(goals::fleet_size(&sizes));
+        figures["fleet_size"] = json!(sizes);
     }
     if cli.suites.contains(&Suite::Relay) {
         // (This thread is on the client's host from here on.)

@@ -96,7 +96,14 @@ pub fn run(time: Duration) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn decide(variant: &Variant, api: Api, prefix_length: usize, body: &[u8], rng: &mut fastrand::Rng) {
+/// One decision.
+pub(super) fn decide(
+    variant: &Variant,
+    api: Api,
+    prefix_length: usize,
+    body: &[u8],
+    rng: &mut fastrand::Rng,
+) {
     let mut scanner = Scanner::new(api, prefix_length);
     for piece in black_box(body).chunks(READ_BUFFER_BYTES) {
         if scanner.feed(piece) {

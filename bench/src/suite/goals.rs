@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     bodies::Shape,
     decision::Case,
+    fleet_size::Sizes,
     relay::{Results, Scenario, StreamsRun},
     target::Target,
 };
@@ -52,6 +53,12 @@ impl fmt::Display for Goal {
             self.verdict()
         )
     }
+}
+
+/// Decision cost against the size of the fleet.
+pub fn fleet_size(sizes: &Sizes) -> Goal {
+    let ratio = sizes.large_us / sizes.small_us;
+    Goal::new("decision among 10,000 inference components vs among 10", ratio, 1.1)
 }
 
 /// Decision cost against parsing, and against the size of the body.

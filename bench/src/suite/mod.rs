@@ -6,6 +6,7 @@
 
 pub mod bodies;
 pub mod decision;
+pub mod fleet_size;
 pub mod goals;
 pub mod relay;
 pub mod routing;

@@ -1,12 +1,14 @@
 //! Every metric family: name, help, labels. The help texts are the documentation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use prometheus::{
     Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Opts, Registry,
     core::{Collector, MetricVec, MetricVecBuilder},
 };
+
+use super::InstanceName;
 
 /// Labels of an instance's series. Plain `instance` and `endpoint` are taken: Prometheus and its
 /// Kubernetes operator give every series labels of these names, which say where the page was read,
@@ -325,24 +327,28 @@ impl Families {
         }
     }
 
-    /// Removes every series of an instance.
-    pub(super) fn remove_instance(&self, labels: &[&str; 3]) {
-        remove_matching(&self.requests, labels);
-        remove_matching(&self.outcomes, labels);
-        remove_matching(&self.responses, labels);
-        remove_matching(&self.health_checks, labels);
-        remove_matching(&self.pool_connections, labels);
-        remove_matching(&self.retries, labels);
-        remove_matching(&self.in_flight, labels);
-        remove_matching(&self.available, labels);
-        remove_matching(&self.draining, labels);
-        remove_matching(&self.response_head, labels);
-        remove_matching(&self.first_byte, labels);
-        remove_matching(&self.duration, labels);
-        remove_matching(&self.pool_idle, labels);
-        remove_matching(&self.cache_hits, labels);
-        remove_matching(&self.cache_queries, labels);
-        remove_matching(&self.cache_hit_ratio, labels);
+    /// Removes every series of these instances, and forgets their names.
+    pub(super) fn remove_instances(&self, gone: &mut HashSet<InstanceName>) {
+        if gone.is_empty() {
+            return;
+        }
+        remove_matching(&self.requests, gone);
+        remove_matching(&self.outcomes, gone);
+        remove_matching(&self.responses, gone);
+        remove_matching(&self.health_checks, gone);
+        remove_matching(&self.pool_connections, gone);
+        remove_matching(&self.retries, gone);
+        remove_matching(&self.in_flight, gone);
+        remove_matching(&self.available, gone);
+        remove_matching(&self.draining, gone);
+        remove_matching(&self.response_head, gone);
+        remove_matching(&self.first_byte, gone);
+        remove_matching(&self.duration, gone);
+        remove_matching(&self.pool_idle, gone);
+        remove_matching(&self.cache_hits, gone);
+        remove_matching(&self.cache_queries, gone);
+        remove_matching(&self.cache_hit_ratio, gone);
+        gone.clear();
     }
 }
 
@@ -358,8 +364,8 @@ pub(super) fn count_error(
     errors.with_label_values(&[endpoint, &status.to_string(), reason]).inc();
 }
 
-/// Removes the series whose instance labels are `labels`, whatever their other labels.
-fn remove_matching<B: MetricVecBuilder>(family: &MetricVec<B>, labels: &[&str; 3])
+/// Removes the series whose instance labels are those of one of `gone`, whatever their other labels.
+fn remove_matching<B: MetricVecBuilder>(family: &MetricVec<B>, gone: &HashSet<InstanceName>)
 where
     MetricVec<B>: Collector,
 {
@@ -369,7 +375,7 @@ where
             let value_of = |name: &str| {
                 pairs.iter().find(|pair| pair.name() == name).map_or("", |pair| pair.value())
             };
-            if INSTANCE.iter().zip(labels).all(|(name, value)| value_of(name) == *value) {
+            if gone.contains(&InstanceName::of(INSTANCE.map(value_of))) {
                 let all: HashMap<&str, &str> =
                     pairs.iter().map(|pair| (pair.name(), pair.value())).collect();
                 // Absent only if another thread removed it first, which is as good.

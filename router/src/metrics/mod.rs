@@ -18,7 +18,7 @@ mod prefix_cache;
 mod process;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicU64},
 };
 
@@ -32,6 +32,9 @@ pub use prefix_cache::{PAGE_BYTES, PrefixCache};
 
 use families::Families;
 use labelled::{Mirror, Mirrors};
+
+/// Instances that are gone and whose series may still be there.
+const MAX_GONE: usize = 1_000;
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -64,6 +67,9 @@ pub struct Metrics {
     engines: Mutex<HashMap<&'static str, Arc<EngineMetrics>>>,
     endpoints: Mutex<HashMap<String, Arc<EndpointMetrics>>>,
     instances: Mutex<HashMap<InstanceName, Weak<InstanceMetrics>>>,
+    /// Instances that nobody holds any more and whose series are still there: to find these takes a look at all
+    /// series, which is not for the thread that happened to hold an instance last, and not once for each.
+    gone: Mutex<HashSet<InstanceName>>,
     guard: Mirrors,
     xdp: Mirror,
     hooks: Mutex<Vec<Hook>>,
@@ -114,6 +120,7 @@ impl Metrics {
             engines: Mutex::default(),
             endpoints: Mutex::default(),
             instances: Mutex::default(),
+            gone: Mutex::default(),
             hooks: Mutex::default(),
         })
     }
@@ -143,19 +150,30 @@ impl Metrics {
         if let Some(known) = instances.get(&name).and_then(Weak::upgrade) {
             return known;
         }
+        let mut gone = lock(&self.gone);
+        if gone.contains(&name) {
+            // What it had counted before is no more.
+            self.families.remove_instances(&mut gone);
+        }
+        drop(gone);
         let new = Arc::new(InstanceMetrics::new(self, name.clone()));
         instances.insert(name, Arc::downgrade(&new));
         new
     }
 
-    /// Removes the series of an instance that nobody holds any more.
+    /// Takes note of an instance that nobody holds any more. Its series go before the next page is rendered.
     fn forget_instance(&self, name: &InstanceName) {
         let mut instances = lock(&self.instances);
         // Somebody may have asked for the same names again between the last drop and this lock:
         // then the series are in use.
         if instances.get(name).is_some_and(|known| known.strong_count() == 0) {
             instances.remove(name);
-            self.families.remove_instance(&name.labels());
+            let mut gone = lock(&self.gone);
+            gone.insert(name.clone());
+            // Where nobody looks at the page, they must not pile up.
+            if gone.len() >= MAX_GONE {
+                self.families.remove_instances(&mut gone);
+            }
         }
     }
 
@@ -229,6 +247,7 @@ impl Metrics {
 
     /// All metrics in the Prometheus text format; see [`CONTENT_TYPE`].
     pub fn render(&self) -> Vec<u8> {
+        self.families.remove_instances(&mut lock(&self.gone));
         for hook in lock(&self.hooks).iter() {
             hook(self);
         }
@@ -247,6 +266,11 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl InstanceName {
+    /// With these labels.
+    fn of([endpoint, variant, url]: [&str; 3]) -> Self {
+        Self { endpoint: endpoint.into(), variant: variant.into(), url: url.into() }
+    }
+
     /// In the order of the families' label names.
     fn labels(&self) -> [&str; 3] {
         [&self.endpoint, &self.variant, &self.url]

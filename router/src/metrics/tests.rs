@@ -60,6 +60,24 @@ fn series_go_with_the_last_holder_and_only_then() {
     drop(other);
 }
 
+/// Also when nobody has looked meanwhile, and whatever their number.
+#[test]
+fn an_instance_that_comes_back_begins_anew() {
+    let metrics = Metrics::new();
+    let count = |page: &str| page.matches(r#"outcome="ok",variant="v"} 1"#).count();
+    metrics.instance("e", "v", "u").ended(Outcome::Ok, Duration::ZERO);
+    let again = metrics.instance("e", "v", "u");
+    assert_eq!(count(&page(&metrics)), 0);
+    again.ended(Outcome::Ok, Duration::ZERO);
+    assert_eq!(count(&page(&metrics)), 1);
+    for n in 0..2_500 {
+        metrics.instance("e", "v", &format!("http://left-{n}")).ended(Outcome::Ok, Duration::ZERO);
+    }
+    assert!(lock(&metrics.gone).len() < 1_000, "they do not pile up");
+    let page = page(&metrics);
+    assert!(count(&page) == 1 && !page.contains("http://left-"), "the others have gone");
+}
+
 #[test]
 fn a_mirror_survives_the_restart_of_what_it_follows() {
     let metrics = Metrics::new();
