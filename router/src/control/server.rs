@@ -32,7 +32,7 @@ const CONNECTIONS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest input, in bytes. The largest that the API's own limits allow is far below.
-const MAX_INPUT: usize = 4 << 20;
+pub const MAX_INPUT: usize = 4 << 20;
 
 /// Wait after a failed accept (out of descriptors): the next may succeed once some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -106,58 +106,79 @@ async fn exchange(request: Request<Incoming>, control: Arc<Control>) -> Response
     if head.method == Method::GET && !head.headers.contains_key(TARGET) {
         return Response::new(Full::from(INDEX));
     }
-    let id = request_id();
-    let outcome = async {
-        if head.method != Method::POST || head.uri.path() != "/" {
-            return Err(AwsError::unknown_operation(
-                "Operations are POST / with the field X-Amz-Target, such as \
-                 SageMaker.CreateEndpoint. Endpoints are called at the gateway's other address.",
-            ));
-        }
-        let operation = json::operation(target(&head.headers))?;
-        let body = time::timeout(PATIENCE, Limited::new(body, MAX_INPUT).collect())
-            .await
-            .map_err(|_| AwsError::serialization("The request's body did not come in time."))?
-            .map_err(|error| {
-                AwsError::serialization(format!("The request's body cannot be read: {error}."))
-            })?;
-        let input = json::input(&body.to_bytes())?;
-        call(control, operation.name(), input).await
-    };
-    let outcome = outcome.await;
-    if let Err(error) = &outcome {
-        tracing::info!(
-            operation = %String::from_utf8_lossy(target(&head.headers).unwrap_or_default()),
-            error = error.name, message = error.message, request = id, "control: refused"
+    if head.method != Method::POST || head.uri.path() != "/" {
+        let error = AwsError::unknown_operation(
+            "Operations are POST / with the field X-Amz-Target, such as SageMaker.CreateEndpoint. \
+             Endpoints are called at the gateway's other address.",
         );
+        return response(Answer::of(Err(error)));
     }
-    answer(outcome, &id)
+    let body = match time::timeout(PATIENCE, Limited::new(body, MAX_INPUT).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) => {
+            Err(AwsError::serialization(format!("The request's body cannot be read: {error}.")))
+        }
+        Err(_) => Err(AwsError::serialization("The request's body did not come in time.")),
+    };
+    match body {
+        Ok(body) => response(answer(control, target(&head.headers), &body).await),
+        Err(error) => response(Answer::of(Err(error))),
+    }
 }
 
-/// Where waiting for a disk holds up nobody.
-async fn call(
-    control: Arc<Control>,
-    operation: &'static str,
-    input: Value,
-) -> Result<Value, AwsError> {
-    let called = tokio::task::spawn_blocking(move || control.call(operation, &input)).await;
-    called.unwrap_or_else(|error| Err(AwsError::internal(error.to_string())))
+/// What a call is answered with.
+pub struct Answer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// JSON.
+    pub body: Vec<u8>,
+    /// The error's name, if it is one: for the field `x-amzn-errortype`.
+    pub error: Option<&'static str>,
+    /// For the field `x-amzn-requestid`.
+    pub id: String,
+}
+
+impl Answer {
+    fn of(outcome: Result<Value, AwsError>) -> Self {
+        let (status, body, error) = match &outcome {
+            Ok(output) => (200, json::output_body(output), None),
+            Err(error) => (error.status, json::error_body(error), Some(error.name)),
+        };
+        Self { status, body, error, id: request_id() }
+    }
+}
+
+/// Makes a call: `target` is the value of `X-Amz-Target`, `body` its input. Waiting for a disk holds up nobody on the
+/// calling thread, which must run tokio.
+pub async fn answer(control: Arc<Control>, target: Option<&[u8]>, body: &[u8]) -> Answer {
+    let outcome = async {
+        let operation = json::operation(target)?.name();
+        let input = json::input(body)?;
+        let called = tokio::task::spawn_blocking(move || control.call(operation, &input)).await;
+        called.unwrap_or_else(|error| Err(AwsError::internal(error.to_string())))
+    };
+    let outcome = outcome.await;
+    let refused = outcome.as_ref().err().map(|error| (error.name, error.message.clone()));
+    let answer = Answer::of(outcome);
+    if let Some((error, message)) = refused {
+        tracing::info!(
+            operation = %String::from_utf8_lossy(target.unwrap_or_default()),
+            error, message, request = answer.id, "control: refused"
+        );
+    }
+    answer
 }
 
 fn target(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(TARGET).map(HeaderValue::as_bytes)
 }
 
-fn answer(outcome: Result<Value, AwsError>, id: &str) -> Response<Full<Bytes>> {
-    let (status, body, error) = match &outcome {
-        Ok(output) => (200, json::output_body(output), None),
-        Err(error) => (error.status, json::error_body(error), Some(error.name)),
-    };
+fn response(Answer { status, body, error, id }: Answer) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(json::CONTENT_TYPE));
-    if let Ok(id) = HeaderValue::from_str(id) {
+    if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert("x-amzn-requestid", id);
     }
     if let Some(name) = error {

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::{
     config::Config,
+    control::Control,
     engine::{Attempts, Conn, Copier, HandoverPoint, KernelEngine, Policy},
     fleet::{Fleet, Instance, pool::ConnectionPool},
     metrics::{EngineMetrics, Metrics},
@@ -28,6 +29,8 @@ pub(super) struct WorkerMetrics {
 /// One worker thread's own state.
 pub(super) struct WorkerContext {
     pub(super) shared: Arc<Shared>,
+    /// The control plane, where clients may call it.
+    pub(super) control: Option<Arc<Control>>,
     pub(super) pool: RefCell<ConnectionPool>,
     pub(super) rng: RefCell<fastrand::Rng>,
     pub(super) hangups: HangupWatch,

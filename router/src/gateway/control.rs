@@ -81,7 +81,7 @@ async fn serve(setup: Setup) -> anyhow::Result<()> {
     let replace = signal(SignalKind::user_defined2()).context("cannot handle SIGUSR2")?;
     tokio::task::spawn_local(service::replace(replace));
     let format = shared.fleet.load().config().log.format;
-    announce(format, &addresses, admin.as_ref(), control.as_ref().map(Made::listener))?;
+    announce(format, &addresses, admin.as_ref(), control.as_ref().and_then(Made::listener))?;
     let pages = admin.map(|it| tokio::task::spawn_local(serve_admin(it, shared.clone())));
     let (fleets, changed) = watch::channel(());
     let current = shared.clone();

@@ -63,6 +63,7 @@ async fn phases(scope: &mut Scope<'_>, request: &mut Request) -> Result<Next, St
             let listing = answer::models(scope, request, endpoint).await.map_err(Stop::Reply)?;
             Ok(answer::json_of(scope, &head, listing.status, &listing.body).await)
         }
+        Decision::Control => answer::control(scope, request).await,
         Decision::Health => answer::health(scope, &head).await.map_err(Stop::Reply),
         Decision::Preflight => answer::preflight(scope, request).await.map_err(Stop::Reply),
         Decision::Options => Ok(answer::json(scope, &head, b"{}").await),

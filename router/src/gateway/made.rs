@@ -18,7 +18,8 @@ use crate::{
 /// The control plane and where it is asked.
 pub(super) struct Made {
     control: Arc<Control>,
-    listener: TcpListener,
+    /// Its own address, if it has one.
+    listener: Option<TcpListener>,
 }
 
 impl Made {
@@ -30,7 +31,10 @@ impl Made {
         config: &Config,
         mut predecessor: Option<&mut Predecessor>,
     ) -> anyhow::Result<Option<Self>> {
-        let Some(address) = config.control.listen else { return Ok(None) };
+        let address = config.control.listen;
+        if address.is_none() && !config.control.on_client_listener {
+            return Ok(None);
+        }
         if let Some(predecessor) = &mut predecessor {
             predecessor.release_store()?;
         }
@@ -40,7 +44,13 @@ impl Made {
         };
         let control = Control::open(&config.control.store, identity)
             .context("the control API has no state (`control.store`)")?;
-        let listener = listeners::single(address, Role::Control, predecessor)?;
+        let listener = address.map(|at| listeners::single(at, Role::Control, predecessor));
+        let listener = listener.transpose()?;
+        if config.control.on_client_listener {
+            tracing::warn!(
+                "every client can make and delete endpoints: `control.on_client_listener` is on"
+            );
+        }
         Ok(Some(Self { control: Arc::new(control), listener }))
     }
 
@@ -54,8 +64,8 @@ impl Made {
         &self.control
     }
 
-    pub(super) fn listener(&self) -> &TcpListener {
-        &self.listener
+    pub(super) fn listener(&self) -> Option<&TcpListener> {
+        self.listener.as_ref()
     }
 
     /// Answers calls, and has their endpoints serve. `fleets` is told of each new fleet; `changed` tells
@@ -68,6 +78,7 @@ impl Made {
     ) {
         let Self { control, listener } = self;
         let served = async {
+            let Some(listener) = listener else { return };
             if let Err(error) = server::serve(listener, Arc::clone(&control)).await {
                 tracing::error!(%error, "the control API is gone; requests go on");
             }

@@ -110,7 +110,8 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
     let sockets = Sockets::default();
     let clients = bound.per_thread.iter().flatten().map(|it| (Role::Clients, it));
     let others = admin.iter().map(|it| (Role::Admin, it));
-    let others = others.chain(control.iter().map(|it| (Role::Control, it.listener())));
+    let others =
+        others.chain(control.iter().filter_map(|it| Some((Role::Control, it.listener()?))));
     for (role, socket) in clients.chain(others) {
         sockets.add(role, socket).context("no descriptor left for a listener")?;
     }
@@ -139,10 +140,12 @@ pub fn run(config: Config, file: Option<PathBuf>, take_over: bool) -> anyhow::Re
     let mut workers = Vec::with_capacity(threads);
     for (index, listeners) in bound.per_thread.into_iter().enumerate() {
         let (shared, ended) = (shared.clone(), ended_sender.clone());
+        let control = control.as_ref().filter(|_| config.control.on_client_listener);
+        let control = control.map(|it| it.control().clone());
         let worker = thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                let result = worker::run(shared, listeners, index as u32);
+                let result = worker::run(shared, control, listeners, index as u32);
                 // A control thread that is gone has no use for the message.
                 let _ = ended.send(());
                 result

@@ -16,6 +16,7 @@ use super::{
     context::{OpenClient, OpenClients, WorkerContext, WorkerMetrics},
 };
 use crate::{
+    control::Control,
     engine::{Conn, KernelEngine, Loaded, Settings},
     net::{HangupWatch, Stream},
     shared::{Phase, Shared},
@@ -33,17 +34,27 @@ const MAX_COPIES: usize = 64;
 /// Questions for models at once: each asks all instances, and holds what they answer.
 const MAX_LISTINGS: usize = 4;
 
-/// Runs worker number `index` until the process has stopped.
+/// Runs worker number `index` until the process has stopped. With `control`, its clients may call that.
 ///
 /// # Errors
 /// When the thread's event loop cannot be made.
-pub(super) fn run(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> io::Result<()> {
+pub(super) fn run(
+    shared: Arc<Shared>,
+    control: Option<Arc<Control>>,
+    listeners: Vec<TcpListener>,
+    index: u32,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
-    local.block_on(&runtime, serve(shared, listeners, index))
+    local.block_on(&runtime, serve(shared, control, listeners, index))
 }
 
-async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> io::Result<()> {
+async fn serve(
+    shared: Arc<Shared>,
+    control: Option<Arc<Control>>,
+    listeners: Vec<TcpListener>,
+    index: u32,
+) -> io::Result<()> {
     let hangups = HangupWatch::new()?;
     let engine = match &shared.loaded {
         Some(loaded) => {
@@ -68,6 +79,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, index: u32) -> 
     };
     let worker = Rc::new(WorkerContext {
         shared,
+        control,
         pool: RefCell::default(),
         rng: RefCell::new(fastrand::Rng::new()),
         hangups,

@@ -3,6 +3,7 @@
 mod adapters;
 mod clients;
 mod components;
+mod control;
 mod invoke;
 mod rollouts;
 mod sessions;

@@ -20,6 +20,14 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
                 See [sagemaker.md](sagemaker.md).",
     },
     Setting {
+        path: "control.on_client_listener",
+        kind: Kind::Bool,
+        default: Some("false"),
+        live: false,
+        about: "Whether the addresses of `listen` take calls of the control API as well: a `POST /` with \
+                `X-Amz-Target`. Then every client can make and delete endpoints.",
+    },
+    Setting {
         path: "control.store",
         kind: Kind::File,
         default: Some(r#""/var/lib/atalho/control.redb""#),
@@ -57,6 +65,8 @@ pub(in crate::config) const SETTINGS: &[Setting] = &[
 pub struct ControlConfig {
     /// Where the control API listens; `None` when it is off.
     pub listen: Option<SocketAddr>,
+    /// Whether clients' listeners take its calls as well.
+    pub on_client_listener: bool,
     /// The file that holds the resources.
     pub store: PathBuf,
     /// The region in ARNs.
@@ -75,6 +85,7 @@ pub(in crate::config) fn read(s: &Section<'_, '_>) -> ControlConfig {
                 format!("`{text}` is no address with a port: write \"127.0.0.1:9902\" or \"off\"")
             }),
         }),
+        on_client_listener: s.bool("on_client_listener"),
         store: s.value("store", |value| {
             let path = PathBuf::from(value.text()?);
             path.is_absolute().then_some(path).ok_or_else(|| "is no absolute path".to_owned())

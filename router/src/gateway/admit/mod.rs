@@ -4,11 +4,15 @@
 //! A check is a file of its own here, called from [`admit`] in the order in which an attacker should
 //! meet them: the cheapest and most telling first.
 
+mod control;
 mod invoke;
 mod paths;
 mod websocket;
 
-pub(super) use self::paths::{Asked, method_names as methods};
+pub(super) use self::{
+    control::TARGET as CONTROL_TARGET,
+    paths::{Asked, method_names as methods},
+};
 use super::{failure::Refusal, read::Request};
 use crate::{
     api::Target,
@@ -33,6 +37,7 @@ pub(super) fn admit<'r>(config: &Config, request: &'r Request) -> Result<Admitte
     // An OPTIONS or TRACE that may go no further asks for nothing else.
     let asked = match request.head.is_for_gateway(request.raw()) {
         true => Asked::Options,
+        false if control::is_call(config, request) => Asked::Control,
         false => paths::asked(config, request.head.method, request.path())?,
     };
     let mut asked = if is_preflight(config, request) { Asked::Preflight } else { asked };
@@ -74,7 +79,7 @@ pub(crate) fn reachable<'p>(
 ) -> Result<Option<Target<'p>>, Failure> {
     match paths::asked(config, method, path) {
         Ok(Asked::Instances(target)) => Ok(Some(target)),
-        Ok(Asked::Health | Asked::Options | Asked::Preflight) => Ok(None),
+        Ok(Asked::Health | Asked::Options | Asked::Preflight | Asked::Control) => Ok(None),
         Err(refusal) => Err(refusal.failure),
     }
 }

@@ -31,6 +31,8 @@ pub(in crate::gateway) enum Asked<'r> {
     Preflight,
     /// The gateway: what it takes (`OPTIONS *`).
     Options,
+    /// The control plane: a call of its API.
+    Control,
 }
 
 /// Finds out who is asked.

@@ -1,5 +1,6 @@
 //! The answer phase: from the head of a response to the end of its body.
 
+mod control;
 mod fields;
 mod model_error;
 mod models;
@@ -11,13 +12,14 @@ mod tunnel;
 
 use std::time::Instant;
 
-use self::{fields::Fields, model_error::model_error};
 pub(super) use self::{
+    control::control,
     models::models,
     next::Next,
     own::{failure, health, json, json_of, preflight},
     tunnel::tunnel,
 };
+use self::{fields::Fields, model_error::model_error};
 use super::{
     failure::{Broken, after_response},
     forward::Forwarded,

@@ -28,10 +28,22 @@ pub(in crate::gateway) async fn json_of(
     status: u16,
     body: &[u8],
 ) -> Next {
+    json_with(scope, head, status, body, &[]).await
+}
+
+/// Sends JSON with a status and further fields.
+pub(super) async fn json_with(
+    scope: &mut Scope<'_>,
+    head: &RequestHead,
+    status: u16,
+    body: &[u8],
+    further: &[(&'static str, &[u8])],
+) -> Next {
     let keep_alive = keeps_open(scope, head);
     let mut out = Vec::with_capacity(body.len() + 256);
     let id = scope.record.identity.ids.request;
-    let fields = [(REQUEST_ID, id.as_bytes())];
+    let mut fields = vec![(REQUEST_ID, id.as_bytes())];
+    fields.extend_from_slice(further);
     let reply = Reply {
         head_only: head.method == Method::Head,
         keep_alive,

@@ -33,6 +33,8 @@ pub(super) enum Decision<'f> {
     Preflight,
     /// The gateway, about whether it can serve.
     Health,
+    /// The control plane.
+    Control,
     /// The gateway, from what the instances of the endpoint of this name say, or of all.
     Models(Option<&'f str>),
     /// An instance.
@@ -50,6 +52,7 @@ pub(super) async fn decide<'f>(
         Asked::Options => return Ok(Decision::Options),
         Asked::Preflight => return Ok(Decision::Preflight),
         Asked::Health => return Ok(Decision::Health),
+        Asked::Control => return Ok(Decision::Control),
         Asked::Instances(target) => target,
     };
     let (endpoint, variant) = {

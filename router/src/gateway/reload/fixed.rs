@@ -40,6 +40,9 @@ const FIXED: &[(&str, Keep)] = &[
     ("guard.interfaces", |new, old| keep(&mut new.guard.interfaces, &old.guard.interfaces)),
     ("guard.mode", |new, old| keep(&mut new.guard.mode, &old.guard.mode)),
     ("control.listen", |new, old| keep(&mut new.control.listen, &old.control.listen)),
+    ("control.on_client_listener", |new, old| {
+        keep(&mut new.control.on_client_listener, &old.control.on_client_listener)
+    }),
     ("control.store", |new, old| keep(&mut new.control.store, &old.control.store)),
     ("control.region", |new, old| keep(&mut new.control.region, &old.control.region)),
     ("control.account", |new, old| keep(&mut new.control.account, &old.control.account)),
