@@ -9,4 +9,5 @@ pub mod engine;
 pub mod load;
 pub mod machine;
 pub mod report;
+pub mod simulator;
 pub mod suite;

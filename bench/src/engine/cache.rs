@@ -9,22 +9,49 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Hashes of the full blocks of `tokens`, each chained to the one before.
 pub fn block_hashes(model: &str, salt: &str, tokens: &[u32], block_tokens: u32) -> Vec<u64> {
-    let mut parts = Vec::with_capacity(model.len() + salt.len() + 8);
-    parts.extend_from_slice(&(model.len() as u64).to_le_bytes());
-    parts.extend_from_slice(model.as_bytes());
-    parts.extend_from_slice(salt.as_bytes());
-    let mut parent = xxh3_64(&parts);
-    tokens
-        .chunks_exact(block_tokens as usize)
-        .map(|block| {
-            let mut hasher = Xxh3::with_seed(parent);
-            for token in block {
-                hasher.update(&token.to_le_bytes());
+    let mut hashes = Vec::with_capacity(tokens.len() / block_tokens as usize);
+    BlockHasher::new(model, salt, block_tokens).extend(tokens, &mut hashes);
+    hashes
+}
+
+/// Hashes the blocks of a prompt that comes in pieces.
+#[derive(Clone, Debug)]
+pub struct BlockHasher {
+    /// Of all full blocks so far, the model and the salt.
+    chain: u64,
+    /// Tokens of the block that is not full yet.
+    open: Vec<u32>,
+    block_tokens: usize,
+}
+
+impl BlockHasher {
+    /// At the start of a prompt.
+    pub fn new(model: &str, salt: &str, block_tokens: u32) -> Self {
+        let mut parts = Vec::with_capacity(model.len() + salt.len() + 8);
+        parts.extend_from_slice(&(model.len() as u64).to_le_bytes());
+        parts.extend_from_slice(model.as_bytes());
+        parts.extend_from_slice(salt.as_bytes());
+        Self { chain: xxh3_64(&parts), open: Vec::new(), block_tokens: block_tokens as usize }
+    }
+
+    /// Takes the next tokens, and appends the hashes of the blocks that they fill.
+    pub fn extend(&mut self, mut tokens: &[u32], hashes: &mut Vec<u64>) {
+        while !tokens.is_empty() {
+            let room = self.block_tokens - self.open.len();
+            let (now, later) = tokens.split_at(room.min(tokens.len()));
+            self.open.extend_from_slice(now);
+            tokens = later;
+            if self.open.len() == self.block_tokens {
+                let mut hasher = Xxh3::with_seed(self.chain);
+                for token in &self.open {
+                    hasher.update(&token.to_le_bytes());
+                }
+                self.chain = hasher.digest();
+                self.open.clear();
+                hashes.push(self.chain);
             }
-            parent = hasher.digest();
-            parent
-        })
-        .collect()
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -172,6 +199,23 @@ mod tests {
             block_hashes("a", "bc", &tokens, 16)[0]
         );
         assert_eq!(block_hashes("m", "", &tokens[..31], 16).len(), 1);
+    }
+
+    #[test]
+    fn pieces_hash_as_the_whole() {
+        let tokens: Vec<u32> = (0..1000).collect();
+        let whole = block_hashes("m", "salt", &tokens, 16);
+        let mut rng = fastrand::Rng::with_seed(5);
+        for _ in 0..20 {
+            let (mut hasher, mut hashes) = (BlockHasher::new("m", "salt", 16), Vec::new());
+            let mut rest = &tokens[..];
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(rng.usize(1..40).min(rest.len()));
+                hasher.extend(piece, &mut hashes);
+                rest = after;
+            }
+            assert_eq!(hashes, whole);
+        }
     }
 
     fn fill(cache: &mut Cache, hashes: &[u64]) {

@@ -219,7 +219,8 @@ fn message(role: &str, content: &Value, tokens: &mut Vec<u32>) {
     }
 }
 
-fn open(role: &str, tokens: &mut Vec<u32>) {
+/// The mark in front of a message, as the chat template renders it.
+pub fn open(role: &str, tokens: &mut Vec<u32>) {
     tokenize("<", tokens);
     tokenize(role, tokens);
     tokenize(">", tokens);

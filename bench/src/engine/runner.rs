@@ -22,6 +22,7 @@ pub struct Runner {
     state: Mutex<State>,
     work: Notify,
     time_scale: f64,
+    block_tokens: u32,
     metrics: Metrics,
 }
 
@@ -35,6 +36,7 @@ impl Runner {
     pub fn new(params: Params, model: &str) -> Arc<Self> {
         Arc::new(Self {
             time_scale: params.time_scale,
+            block_tokens: params.block_tokens,
             state: Mutex::new(State { scheduler: Scheduler::new(params), clients: HashMap::new() }),
             work: Notify::new(),
             metrics: Metrics::new(model),
@@ -64,9 +66,10 @@ impl Runner {
     /// When the job can never run on this host.
     pub fn submit(self: &Arc<Self>, job: &Job) -> Result<Generation, TooLong> {
         let (sender, events) = mpsc::unbounded_channel();
+        let hashed = job.hashed(self.block_tokens);
         let id = {
             let mut state = self.lock();
-            let id = state.scheduler.submit(job)?;
+            let id = state.scheduler.submit(hashed)?;
             state.clients.insert(id, sender);
             id
         };

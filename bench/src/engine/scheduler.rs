@@ -8,7 +8,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::{
-    cache::{Cache, block_hashes},
+    cache::{BlockHasher, Cache},
     params::Params,
 };
 
@@ -23,6 +23,28 @@ pub struct Job {
     pub prompt: Vec<u32>,
     /// Tokens of the answer. None are generated for an embedding.
     pub output: Vec<u32>,
+}
+
+/// A job whose blocks are hashed already.
+#[derive(Clone, Debug)]
+pub struct HashedJob {
+    /// Of all full blocks of prompt and answer.
+    pub hashes: Vec<u64>,
+    /// Tokens of the prompt; at least one.
+    pub prompt: u32,
+    /// Tokens of the answer.
+    pub output: u32,
+}
+
+impl Job {
+    /// With its blocks hashed.
+    pub fn hashed(&self, block_tokens: u32) -> HashedJob {
+        let mut hasher = BlockHasher::new(&self.model, &self.salt, block_tokens);
+        let mut hashes = Vec::new();
+        hasher.extend(&self.prompt, &mut hashes);
+        hasher.extend(&self.output, &mut hashes);
+        HashedJob { hashes, prompt: self.prompt.len() as u32, output: self.output.len() as u32 }
+    }
 }
 
 /// Identifies a job while it is in the scheduler.
@@ -119,24 +141,22 @@ impl Scheduler {
     ///
     /// # Errors
     /// When it exceeds the model's length or the whole cache.
-    pub fn submit(&mut self, job: &Job) -> Result<JobId, TooLong> {
+    pub fn submit(&mut self, job: HashedJob) -> Result<JobId, TooLong> {
         let block_tokens = self.params.block_tokens as usize;
-        let total = job.prompt.len() + job.output.len();
+        let HashedJob { hashes, prompt, output } = job;
+        let total = prompt as usize + output as usize;
         let limit = (self.params.max_model_len as usize).min(self.cache.capacity() * block_tokens);
         if total > limit {
-            return Err(TooLong { prompt: job.prompt.len(), output: job.output.len(), limit });
+            return Err(TooLong { prompt: prompt as usize, output: output as usize, limit });
         }
-        let mut tokens = Vec::with_capacity(total);
-        tokens.extend_from_slice(&job.prompt);
-        tokens.extend_from_slice(&job.output);
         let id = self.next_id;
         self.next_id += 1;
         self.waiting.push_back(Sequence {
             id,
-            hashes: block_hashes(&job.model, &job.salt, &tokens, self.params.block_tokens),
+            hashes,
             blocks: total.div_ceil(block_tokens),
-            prompt: job.prompt.len() as u32,
-            output: job.output.len() as u32,
+            prompt,
+            output,
             cached_tokens: 0,
             computed: 0,
             generated: 0,
@@ -162,7 +182,7 @@ impl Scheduler {
     pub fn begin_step(&mut self) -> Option<Duration> {
         self.admit();
         let mut budget = self.params.max_batched_tokens;
-        let (mut decoding, mut prefill_tokens) = (0u64, 0u64);
+        let (mut decoding, mut context, mut prefill_tokens) = (0u64, 0u64, 0u64);
         for sequence in &mut self.running {
             sequence.planned = 0;
             // Generation goes first even if the budget is smaller than the batch.
@@ -170,6 +190,7 @@ impl Scheduler {
                 sequence.planned = 1;
                 budget = budget.saturating_sub(1);
                 decoding += 1;
+                context += u64::from(sequence.computed);
             }
         }
         // The oldest prompt always makes progress.
@@ -185,6 +206,7 @@ impl Scheduler {
             Duration::from_micros(
                 self.params.step_us
                     + self.params.sequence_us * decoding
+                    + self.params.context_token_ns * context / 1_000
                     + self.params.prefill_token_us * prefill_tokens,
             )
         })
@@ -292,13 +314,17 @@ mod tests {
         }
     }
 
-    fn job(prompt: std::ops::Range<u32>, output: u32) -> Job {
+    fn tokens(prompt: std::ops::Range<u32>, output: u32) -> Job {
         Job {
             model: "m".into(),
             salt: String::new(),
             prompt: prompt.collect(),
             output: (1000..1000 + output).collect(),
         }
+    }
+
+    fn job(prompt: std::ops::Range<u32>, output: u32) -> HashedJob {
+        tokens(prompt, output).hashed(params().block_tokens)
     }
 
     fn run(scheduler: &mut Scheduler) -> (Vec<Progress>, Duration) {
@@ -313,12 +339,12 @@ mod tests {
     #[test]
     fn a_cached_prompt_is_faster_and_says_so() {
         let mut scheduler = Scheduler::new(params());
-        scheduler.submit(&job(0..40, 3)).unwrap();
+        scheduler.submit(job(0..40, 3)).unwrap();
         let (cold, cold_time) = run(&mut scheduler);
         assert_eq!(cold.len(), 3);
         assert_eq!(cold[0].cached_tokens, 0);
         assert!(cold[2].finished && !cold[1].finished);
-        scheduler.submit(&job(0..40, 3)).unwrap();
+        scheduler.submit(job(0..40, 3)).unwrap();
         let (warm, warm_time) = run(&mut scheduler);
         // All but the block of the last prompt token, which is always computed.
         assert_eq!(warm[0].cached_tokens, 36);
@@ -330,7 +356,7 @@ mod tests {
     #[test]
     fn prompts_are_worked_off_in_pieces() {
         let mut scheduler = Scheduler::new(params());
-        scheduler.submit(&job(0..40, 1)).unwrap();
+        scheduler.submit(job(0..40, 1)).unwrap();
         let mut progress = Vec::new();
         for _ in 0..2 {
             scheduler.begin_step().unwrap();
@@ -345,11 +371,11 @@ mod tests {
     #[test]
     fn generation_goes_on_beside_a_long_prompt() {
         let mut scheduler = Scheduler::new(params());
-        let first = scheduler.submit(&job(0..4, 10)).unwrap();
+        let first = scheduler.submit(job(0..4, 10)).unwrap();
         let mut progress = Vec::new();
         scheduler.begin_step().unwrap();
         scheduler.finish_step(&mut progress);
-        scheduler.submit(&job(100..140, 1)).unwrap();
+        scheduler.submit(job(100..140, 1)).unwrap();
         progress.clear();
         for _ in 0..2 {
             scheduler.begin_step().unwrap();
@@ -363,7 +389,7 @@ mod tests {
     fn more_requests_wait_and_a_bigger_batch_is_slower() {
         let mut scheduler = Scheduler::new(params());
         for n in 0..3 {
-            scheduler.submit(&job(n * 100..n * 100 + 4, 5)).unwrap();
+            scheduler.submit(job(n * 100..n * 100 + 4, 5)).unwrap();
         }
         scheduler.begin_step().unwrap();
         assert_eq!((scheduler.running(), scheduler.waiting()), (2, 1));
@@ -375,10 +401,23 @@ mod tests {
     }
 
     #[test]
+    fn a_long_context_is_slower() {
+        let params = Params { context_token_ns: 1_000, ..params() };
+        let mut scheduler = Scheduler::new(params);
+        scheduler.submit(job(0..12, 3)).unwrap();
+        let mut step = || {
+            let time = scheduler.begin_step().unwrap();
+            scheduler.finish_step(&mut Vec::new());
+            time.as_micros() as u64
+        };
+        assert_eq!([step(), step(), step()], [8_000 + 12 * 50, 8_000 + 100 + 12, 8_000 + 100 + 13]);
+    }
+
+    #[test]
     fn a_cancelled_job_frees_what_it_holds() {
         let mut scheduler = Scheduler::new(params());
         let ids: Vec<_> =
-            (0..3).map(|n| scheduler.submit(&job(n * 100..n * 100 + 32, 4)).unwrap()).collect();
+            (0..3).map(|n| scheduler.submit(job(n * 100..n * 100 + 32, 4)).unwrap()).collect();
         scheduler.begin_step().unwrap();
         assert_eq!(scheduler.cancel(ids[2]), Some(Phase::Queue));
         // In the middle of a step.
@@ -393,12 +432,12 @@ mod tests {
     #[test]
     fn an_answer_is_in_the_cache_for_the_next_turn() {
         let mut scheduler = Scheduler::new(params());
-        scheduler.submit(&job(0..10, 10)).unwrap();
+        scheduler.submit(job(0..10, 10)).unwrap();
         run(&mut scheduler);
-        let mut next = job(0..10, 1);
+        let mut next = tokens(0..10, 1);
         next.prompt.extend(1000..1010);
         next.prompt.extend(0..10);
-        scheduler.submit(&next).unwrap();
+        scheduler.submit(next.hashed(4)).unwrap();
         // 19 tokens have entries: the last generated one was never fed back.
         assert_eq!(run(&mut scheduler).0[0].cached_tokens, 16);
     }
@@ -407,17 +446,17 @@ mod tests {
     fn what_never_fits_is_refused() {
         let mut scheduler = Scheduler::new(params());
         assert_eq!(
-            scheduler.submit(&job(0..250, 10)),
+            scheduler.submit(job(0..250, 10)),
             Err(TooLong { prompt: 250, output: 10, limit: 256 })
         );
-        scheduler.submit(&job(0..250, 6)).unwrap();
+        scheduler.submit(job(0..250, 6)).unwrap();
         assert!(run(&mut scheduler).0.last().unwrap().finished);
     }
 
     #[test]
     fn an_embedding_ends_with_its_prompt() {
         let mut scheduler = Scheduler::new(params());
-        scheduler.submit(&job(0..20, 0)).unwrap();
+        scheduler.submit(job(0..20, 0)).unwrap();
         let (progress, _) = run(&mut scheduler);
         assert_eq!(progress.len(), 1);
         assert!(progress[0].finished && progress[0].generated == 0);
@@ -432,7 +471,7 @@ mod tests {
             let (mut open, mut progress) = (0, Vec::new());
             for (family, prompt, output, cancel) in jobs {
                 let start = family * 1000;
-                let id = scheduler.submit(&job(start..start + prompt, output)).unwrap();
+                let id = scheduler.submit(job(start..start + prompt, output)).unwrap();
                 scheduler.begin_step();
                 if !cancel || scheduler.cancel(id).is_none() {
                     open += 1;

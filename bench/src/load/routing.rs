@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::wire::{self, Body};
-use crate::report::Quantiles;
+use crate::{report::Quantiles, simulator::workload::Popularity};
 
 /// Who talks, and how much.
 #[derive(Clone, Debug, Serialize, clap::Args)]
@@ -86,26 +86,6 @@ impl Outcome {
     /// Share of the prompt tokens that were in a cache, 0 to 1.
     pub fn hit_rate(&self) -> f64 {
         self.cached_tokens as f64 / self.prompt_tokens.max(1) as f64
-    }
-}
-
-/// Draws system prompts by popularity.
-struct Popularity(Vec<f64>);
-
-impl Popularity {
-    fn new(groups: usize, exponent: f64) -> Self {
-        let mut sum = 0.0;
-        let cumulated = (1..=groups.max(1)).map(|rank| {
-            sum += (rank as f64).powf(-exponent);
-            sum
-        });
-        Self(cumulated.collect())
-    }
-
-    fn draw(&self, rng: &mut fastrand::Rng) -> usize {
-        let total = self.0.last().copied().unwrap_or(1.0);
-        let at = rng.f64() * total;
-        self.0.partition_point(|cumulated| *cumulated <= at).min(self.0.len() - 1)
     }
 }
 
@@ -284,19 +264,6 @@ fn summary(events: &str) -> (String, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_is_the_most_popular() {
-        let popularity = Popularity::new(10, 1.0);
-        let mut rng = fastrand::Rng::with_seed(3);
-        let mut drawn = [0; 10];
-        for _ in 0..10_000 {
-            drawn[popularity.draw(&mut rng)] += 1;
-        }
-        // 1 / (1 + 1/2 + ... + 1/10) of all.
-        assert!((3_200..3_650).contains(&drawn[0]), "{drawn:?}");
-        assert!(drawn[0] > drawn[1] && drawn[1] > drawn[4] && drawn[9] > 200);
-    }
 
     #[test]
     fn answers_are_put_together() {

@@ -10,4 +10,5 @@ pub mod fleet_size;
 pub mod goals;
 pub mod relay;
 pub mod routing;
+pub mod simulation;
 pub mod target;
