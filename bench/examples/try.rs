@@ -1,5 +1,5 @@
 use std::time::Instant;
-use bench::{engine::params::Params, report::number, simulator::{policy::{Atalho, Policy, RoundRobin}, run::Setup, workload::{Arrivals, Load, Long, LongContext, ShareGpt, Workload}}, suite::simulation::{Job, run_all}};
+use bench::{engine::params::Params, report::number, simulator::{policy::*, run::Setup, workload::{Arrivals, Load, Long, LongContext, ShareGpt, Workload}}, suite::simulation::{Job, run_all}};
 use router::{config::{Strategy, VariantConfig}, prefix::Api};
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -21,6 +21,13 @@ fn main() {
     for length in [1024, 4096, 65536] {
         push(Box::new(move || Box::new(Atalho::new(format!("prefix {length}"), VariantConfig { strategy: Strategy::PrefixAware, prefix_length: length, concurrency_threshold: threshold, ..VariantConfig::named("v") }, Api::ChatCompletions, 3))));
     }
+    push(Box::new(|| Box::new(CacheAware::default())));
+    push(Box::new(|| Box::new(PrefixHash::default())));
+    push(Box::new(|| Box::new(KubeAi::default())));
+    push(Box::new(|| Box::new(LlmD::new(3))));
+    push(Box::new(|| Box::new(Preble::default())));
+    let params = setup.params.clone();
+    push(Box::new(move || Box::new(Oracle::new(&params))));
     let start = Instant::now();
     let outcomes = run_all(&jobs, &|_| {});
     println!("{:?}", start.elapsed());

@@ -3,9 +3,12 @@
 //! A block's hash covers all tokens before it, the model and the cache salt, so that a match of
 //! block n implies a match of all blocks before it, and different tenants share nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
+};
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Hashes of the full blocks of `tokens`, each chained to the one before.
 pub fn block_hashes(model: &str, salt: &str, tokens: &[u32], block_tokens: u32) -> Vec<u64> {
@@ -19,9 +22,10 @@ pub fn block_hashes(model: &str, salt: &str, tokens: &[u32], block_tokens: u32) 
 pub struct BlockHasher {
     /// Of all full blocks so far, the model and the salt.
     chain: u64,
-    /// Tokens of the block that is not full yet.
-    open: Vec<u32>,
-    block_tokens: usize,
+    /// Bytes of the tokens of the block that is not full yet.
+    open: Vec<u8>,
+    /// Bytes of a full block.
+    full: usize,
 }
 
 impl BlockHasher {
@@ -31,22 +35,16 @@ impl BlockHasher {
         parts.extend_from_slice(&(model.len() as u64).to_le_bytes());
         parts.extend_from_slice(model.as_bytes());
         parts.extend_from_slice(salt.as_bytes());
-        Self { chain: xxh3_64(&parts), open: Vec::new(), block_tokens: block_tokens as usize }
+        let full = block_tokens as usize * size_of::<u32>();
+        Self { chain: xxh3_64(&parts), open: Vec::new(), full }
     }
 
     /// Takes the next tokens, and appends the hashes of the blocks that they fill.
-    pub fn extend(&mut self, mut tokens: &[u32], hashes: &mut Vec<u64>) {
-        while !tokens.is_empty() {
-            let room = self.block_tokens - self.open.len();
-            let (now, later) = tokens.split_at(room.min(tokens.len()));
-            self.open.extend_from_slice(now);
-            tokens = later;
-            if self.open.len() == self.block_tokens {
-                let mut hasher = Xxh3::with_seed(self.chain);
-                for token in &self.open {
-                    hasher.update(&token.to_le_bytes());
-                }
-                self.chain = hasher.digest();
+    pub fn extend(&mut self, tokens: &[u32], hashes: &mut Vec<u64>) {
+        for token in tokens {
+            self.open.extend_from_slice(&token.to_le_bytes());
+            if self.open.len() == self.full {
+                self.chain = xxh3_64_with_seed(&self.open, self.chain);
                 self.open.clear();
                 hashes.push(self.chain);
             }
@@ -54,24 +52,52 @@ impl BlockHasher {
     }
 }
 
+/// A map by hashes, which need no hashing.
+type ByHash<V> = HashMap<u64, V, BuildHasherDefault<Ready>>;
+
+/// Takes a hash for its own hash.
+#[derive(Default)]
+struct Ready(u64);
+
+impl Hasher for Ready {
+    fn write(&mut self, bytes: &[u8]) {
+        // Not called for `u64`.
+        self.0 = xxh3_64(bytes);
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Debug)]
 struct Block {
     /// Running requests that use the block; it cannot be evicted while there are any.
     users: u32,
-    /// Key in the idle list; meaningless while the block has users.
+    /// When it lost its last user; meaningless while it has some.
     idle_since: u64,
 }
 
 /// Of a block that was not idle yet.
 const NEVER: u64 = 0;
 
+/// Entries of the idle list that may be out of date, beside as many as are not.
+const MIN_STALE: usize = 1_024;
+
 /// Blocks by hash, and how many are taken by running requests without a hash yet.
 #[derive(Debug)]
 pub struct Cache {
     capacity: usize,
-    blocks: HashMap<u64, Block>,
-    /// Blocks without users, by the time they lost the last one.
-    idle: BTreeMap<u64, u64>,
+    blocks: ByHash<Block>,
+    /// Blocks (time, hash) in the order in which they lost their last user. An entry counts only if its block still
+    /// says the same.
+    idle: VecDeque<(u64, u64)>,
+    /// Blocks without users.
+    idle_blocks: usize,
     private: usize,
     clock: u64,
     evicted: u64,
@@ -82,8 +108,9 @@ impl Cache {
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
-            blocks: HashMap::new(),
-            idle: BTreeMap::new(),
+            blocks: HashMap::default(),
+            idle: VecDeque::new(),
+            idle_blocks: 0,
             private: 0,
             clock: 0,
             evicted: 0,
@@ -97,7 +124,7 @@ impl Cache {
 
     /// Blocks that running requests hold.
     pub fn pinned(&self) -> usize {
-        self.blocks.len() - self.idle.len() + self.private
+        self.blocks.len() - self.idle_blocks + self.private
     }
 
     /// Blocks that can be found by later requests.
@@ -126,9 +153,12 @@ impl Cache {
             self.pin(*hash);
         }
         while self.blocks.len() + self.private + private > self.capacity {
-            let (_, hash) = self.idle.pop_first().expect("enough idle blocks, as counted above");
-            self.blocks.remove(&hash);
-            self.evicted += 1;
+            let oldest = self.idle.pop_front().expect("enough idle blocks, as counted above");
+            if self.is_idle(oldest) {
+                self.blocks.remove(&oldest.1);
+                self.idle_blocks -= 1;
+                self.evicted += 1;
+            }
         }
         self.private += private;
         true
@@ -155,25 +185,39 @@ impl Cache {
             if block.users == 0 {
                 self.clock += 1;
                 block.idle_since = self.clock;
-                self.idle.insert(self.clock, *hash);
+                self.idle.push_back((self.clock, *hash));
+                self.idle_blocks += 1;
             }
+        }
+        if self.idle.len() > 2 * self.idle_blocks + MIN_STALE {
+            let blocks = &self.blocks;
+            self.idle.retain(|entry| is_idle(blocks, *entry));
         }
     }
 
     /// Forgets every block without users.
     pub fn clear(&mut self) {
-        for hash in std::mem::take(&mut self.idle).into_values() {
-            self.blocks.remove(&hash);
-        }
+        self.idle.clear();
+        self.idle_blocks = 0;
+        self.blocks.retain(|_, block| block.users > 0);
     }
 
     fn pin(&mut self, hash: u64) {
         let block = self.blocks.get_mut(&hash).expect("the caller found the block");
-        if block.users == 0 {
-            self.idle.remove(&block.idle_since);
+        if block.users == 0 && block.idle_since != NEVER {
+            self.idle_blocks -= 1;
         }
         block.users += 1;
     }
+
+    fn is_idle(&self, entry: (u64, u64)) -> bool {
+        is_idle(&self.blocks, entry)
+    }
+}
+
+/// Whether an entry of the idle list is the newest of a block without users.
+fn is_idle(blocks: &ByHash<Block>, (since, hash): (u64, u64)) -> bool {
+    blocks.get(&hash).is_some_and(|block| block.users == 0 && block.idle_since == since)
 }
 
 #[cfg(test)]

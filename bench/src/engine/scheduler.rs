@@ -250,6 +250,15 @@ impl Scheduler {
         self.waiting.len()
     }
 
+    /// Prompt tokens of all requests that are yet to be worked on. Those of requests in the queue count in full,
+    /// since what they find in the cache is known only when they leave it.
+    pub fn backlog(&self) -> u64 {
+        let left = |sequence: &Sequence| {
+            u64::from(sequence.prompt.saturating_sub(sequence.computed.max(sequence.cached_tokens)))
+        };
+        self.running.iter().chain(&self.waiting).map(left).sum()
+    }
+
     /// The KV cache.
     pub fn cache(&self) -> &Cache {
         &self.cache

@@ -116,9 +116,29 @@ impl Prompt {
         Self { last: Some(Arc::new(message)), dialect: Arc::clone(&self.dialect) }
     }
 
+    /// Tokens of all messages.
+    pub fn tokens(&self) -> u32 {
+        self.last.as_ref().map_or(0, |last| last.tokens)
+    }
+
     /// Characters of all messages.
     pub fn characters(&self) -> usize {
         self.last.as_ref().map_or(0, |last| last.characters)
+    }
+
+    /// Tokens of a block.
+    pub fn block_tokens(&self) -> u32 {
+        self.dialect.block_tokens
+    }
+
+    /// The first characters of all messages together, at least as many as `characters` if there are.
+    pub fn text(&self, characters: usize) -> String {
+        let mut text = String::new();
+        for (_, message) in self.messages() {
+            let left = characters.saturating_sub(text.chars().count());
+            text.extend(message.plain.chars().take(left));
+        }
+        text
     }
 
     /// The messages, first to last.

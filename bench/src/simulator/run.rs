@@ -189,6 +189,7 @@ impl Run<'_> {
                 waiting: scheduler.waiting() as u32,
                 cache_usage: scheduler.cache().pinned() as f64
                     / scheduler.cache().capacity() as f64,
+                backlog: scheduler.backlog(),
                 ..member.view
             };
         }
@@ -220,7 +221,14 @@ impl Run<'_> {
         prompt.write_body(turn.answer.tokens(), &mut self.body);
         let id = self.records.len() as RequestId;
         self.look();
-        let request = Request { id, session: number, body: &self.body, prompt: &prompt };
+        if self.policy.is_oracle() {
+            let hashes = prompt.hashes();
+            for (view, member) in self.views.iter_mut().zip(&self.members) {
+                view.cached_blocks = member.host.scheduler().cache().matching(&hashes) as u32;
+            }
+        }
+        let now = self.now;
+        let request = Request { id, session: number, now, body: &self.body, prompt: &prompt };
         let mut record = Record {
             arrived: self.now,
             group,

@@ -1,12 +1,24 @@
 //! Who chooses the host.
 
 mod atalho;
+mod index;
+mod kubeai;
+mod llmd;
+mod oracle;
+mod preble;
+mod ring;
 mod round_robin;
+mod smg;
 
 pub use atalho::Atalho;
+pub use kubeai::KubeAi;
+pub use llmd::LlmD;
+pub use oracle::Oracle;
+pub use preble::Preble;
 pub use round_robin::RoundRobin;
+pub use smg::{CacheAware, PrefixHash};
 
-use super::{host::RequestId, prompt::Prompt};
+use super::{Micros, host::RequestId, prompt::Prompt};
 
 /// A request, as a router sees it.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +27,8 @@ pub struct Request<'a> {
     pub id: RequestId,
     /// The session that it is a part of.
     pub session: usize,
+    /// When it is asked.
+    pub now: Micros,
     /// Its body.
     pub body: &'a [u8],
     /// The same as messages, for rules that are about text or tokens.
@@ -35,6 +49,10 @@ pub struct HostView {
     pub waiting: u32,
     /// Share of its cache that running requests hold, 0 to 1.
     pub cache_usage: f64,
+    /// Prompt tokens that it has yet to work on, which no real host shows. For [`Oracle`] alone.
+    pub backlog: u64,
+    /// Leading blocks of the request's prompt that are in its cache, which no real host shows. For [`Oracle`] alone.
+    pub cached_blocks: u32,
 }
 
 /// A chosen host.
@@ -51,6 +69,11 @@ pub trait Policy {
     /// What it is called in reports.
     fn name(&self) -> String;
 
+    /// Whether it sees what no router can see.
+    fn is_oracle(&self) -> bool {
+        false
+    }
+
     /// Chooses a host for a request; none of `failed`, which did not take it.
     fn choose(
         &mut self,
@@ -64,4 +87,15 @@ pub trait Policy {
 
     /// Which hosts are to get requests has changed.
     fn listed(&mut self, hosts: &[HostView]);
+}
+
+/// The able host with the fewest requests in flight of those that `eligible` admits, the first of equals by number.
+fn least_busy(
+    hosts: &[HostView],
+    failed: &[usize],
+    eligible: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    (0..hosts.len())
+        .filter(|host| hosts[*host].listed && !failed.contains(host) && eligible(*host))
+        .min_by_key(|host| hosts[*host].in_flight)
 }
