@@ -8,7 +8,7 @@ use bench::{
     machine::{self, hosts::Hosts},
     report::Table,
     suite::{
-        decision, fleet_size,
+        control, decision, fleet_size,
         goals::{self, Goal},
         relay::{self, Scenario},
         routing,
@@ -53,10 +53,10 @@ struct Cli {
     /// behind it for none of them.
     #[arg(long, value_delimiter = ',', num_args = 0.., default_values_t = [0, 1, 4, 16])]
     answers: Vec<u32>,
-    /// Rounds of the relay benchmark; every target has its turn in each.
+    /// Rounds of the relay and the control benchmark; every target has its turn in each.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Seconds that each load of the relay benchmark is measured.
+    /// Seconds that each load of the relay and the control benchmark is measured.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
     /// Streams that are open when memory is looked at.
@@ -66,6 +66,12 @@ struct Cli {
     /// none. At most 25,000, since each takes a port.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=25_000))]
     open: u32,
+    /// Operations a second of the control benchmark.
+    #[arg(long, default_value_t = 10.0, value_parser = per_second)]
+    operations: f64,
+    /// Endpoints, of ten instances each, of the large fleet of the control benchmark.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    endpoints: u32,
     /// Fail when a goal is missed, or nothing was measured that a goal speaks of. Takes at least six
     /// rounds: the medians of fewer say little.
     #[arg(long)]
@@ -87,6 +93,15 @@ enum Suite {
     Relay,
     /// The worth of choosing by prefix.
     Routing,
+    /// What changes through the control API cost streams.
+    Control,
+}
+
+fn per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.1..=1000.0).contains(&rate) => Ok(rate),
+        _ => Err("a number from 0.1 to 1000".into()),
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -147,6 +162,19 @@ fn main() -> anyhow::Result<()> {
             notes.extend(failure.map(|why| format!("routing, {}: {why}", run.strategy)));
         }
         figures["routing"] = json!({"fleet": cli.fleet, "workload": cli.workload, "runs": runs});
+    }
+    if cli.suites.contains(&Suite::Control) {
+        let directory = tempfile::tempdir()?;
+        let options = control::Options {
+            rounds: rounds(&cli) as usize,
+            seconds: Duration::try_from_secs_f64(cli.seconds).context("--seconds")?,
+            per_second: cli.operations,
+            endpoints: cli.endpoints as usize,
+        };
+        let results = control::run(&Programs::find()?, &options, directory.path())?;
+        tables.push(control::table(&results, &options));
+        goals.extend(goals::control(&results));
+        figures["control"] = json!({"options": options, "results": results});
     }
     figures["goals"] = json!(goals);
 

@@ -102,6 +102,7 @@ fn main() -> anyhow::Result<()> {
                 size,
                 gap_us,
                 chunked: !length,
+                endpoint: None,
                 warm_up: Duration::try_from_secs_f64(target.warm_up)?,
                 measure: Duration::try_from_secs_f64(target.seconds)?,
             };

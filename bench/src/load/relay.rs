@@ -34,6 +34,8 @@ pub struct Load {
     pub gap_us: u64,
     /// Chunked, or with a content length.
     pub chunked: bool,
+    /// The endpoint that is asked for; the default one if none.
+    pub endpoint: Option<&'static str>,
     /// How long to run before measuring.
     pub warm_up: Duration,
     /// How long to measure.
@@ -87,14 +89,15 @@ impl Recorder {
 }
 
 /// A request of about 2 KiB, as small chats are.
-fn request(address: SocketAddr, plan: Option<Plan>) -> Vec<u8> {
+fn request(address: SocketAddr, endpoint: Option<&str>, plan: Option<Plan>) -> Vec<u8> {
     let prompt = "You are a helpful assistant. Answer in one sentence. ".repeat(36);
     let body = format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{prompt}"}}],"stream":true}}"#
     );
     let plan = plan.map_or(String::new(), |plan| format!("{}: {plan}\r\n", Plan::HEADER));
+    let base = endpoint.map_or(String::new(), |name| format!("/endpoints/{name}/openai"));
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: \
+        "POST {base}/v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: \
          application/json\r\n{plan}content-length: {}\r\n\r\n{body}",
         body.len()
     )
@@ -208,7 +211,7 @@ async fn stream(
     };
     let start = event::now();
     let mut stream = connect(address).await?;
-    stream.write_all(&request(address, Some(plan))).await?;
+    stream.write_all(&request(address, load.endpoint, Some(plan))).await?;
     let mut buffer = Vec::with_capacity(64 << 10);
     let mut body = head(&mut stream, &mut buffer).await?.body;
     // Whether the system acknowledges each small segment or every second one is decided by a timer that
@@ -338,7 +341,7 @@ async fn exchange(
     number: usize,
     recorder: &Recorder,
 ) -> io::Result<()> {
-    let request = request(address, load.plan());
+    let request = request(address, None, load.plan());
     let mut stream = connect(address).await?;
     let mut buffer = Vec::with_capacity(4 << 10);
     let phase = load.gap_us * number as u64 / load.connections as u64;
@@ -387,7 +390,7 @@ pub struct Held {
 pub fn hold(address: SocketAddr, count: usize, look: impl FnOnce()) -> io::Result<Held> {
     run(async move {
         let plan = Plan { events: 1, size: 200, gap_us: 0, phase_us: 0, chunked: true, hold: true };
-        let request = request(address, Some(plan));
+        let request = request(address, None, Some(plan));
         let (mut open, mut first_failure) = (Vec::with_capacity(count), None);
         let mut buffer = Vec::with_capacity(4 << 10);
         for _ in 0..count {

@@ -13,6 +13,8 @@ pub mod outcome;
 pub mod policy;
 pub mod prompt;
 pub mod run;
+#[cfg(test)]
+mod tests;
 pub mod workload;
 
 /// Microseconds since the start of the simulation.

@@ -165,10 +165,8 @@ impl Prompt {
                 body.extend_from_slice(part.as_bytes());
             }
         }
-        let rest = format!(
-            r#"],"model":"{}","max_tokens":{output},"stream":true}}"#,
-            self.dialect.model
-        );
+        let rest =
+            format!(r#"],"model":"{}","max_tokens":{output},"stream":true}}"#, self.dialect.model);
         body.extend_from_slice(rest.as_bytes());
     }
 
@@ -217,7 +215,10 @@ impl Drop for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{prompt::{Api, parse}, scheduler::Job};
+    use crate::engine::{
+        prompt::{Api, parse},
+        scheduler::Job,
+    };
 
     #[test]
     fn it_has_the_tokens_that_an_engine_reads_from_its_body() {
@@ -225,8 +226,9 @@ mod tests {
         let mut prompt = Prompt::new(&dialect);
         let mut rng = fastrand::Rng::with_seed(3);
         let answer = Text::new("an answer of some words");
-        for (turn, role) in
-            [Role::System, Role::User, Role::Assistant, Role::Tool, Role::User].into_iter().enumerate()
+        for (turn, role) in [Role::System, Role::User, Role::Assistant, Role::Tool, Role::User]
+            .into_iter()
+            .enumerate()
         {
             let text: String = (0..rng.usize(..200))
                 .map(|_| *rng.choice(&['a', ' ', '"', '\\', '\n', 'é', '語', '🙂']).unwrap())

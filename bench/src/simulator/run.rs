@@ -102,8 +102,10 @@ pub fn run(
     policy: &mut dyn Policy,
     watch: &mut dyn FnMut(Micros),
 ) -> Outcome {
-    let dialect =
-        Dialect { model: "meta-llama/Llama-3.1-70B-Instruct".into(), block_tokens: setup.params.block_tokens };
+    let dialect = Dialect {
+        model: "meta-llama/Llama-3.1-70B-Instruct".into(),
+        block_tokens: setup.params.block_tokens,
+    };
     let mut run = Run {
         workload,
         load,
@@ -229,12 +231,8 @@ impl Run<'_> {
         }
         let now = self.now;
         let request = Request { id, session: number, now, body: &self.body, prompt: &prompt };
-        let mut record = Record {
-            arrived: self.now,
-            group,
-            session: number as u64,
-            ..Record::default()
-        };
+        let mut record =
+            Record { arrived: self.now, group, session: number as u64, ..Record::default() };
         let mut failed = Vec::new();
         let chosen = loop {
             let Some(choice) = self.policy.choose(&request, &self.views, &failed) else {
@@ -259,7 +257,8 @@ impl Run<'_> {
         record.overflow = choice.overflow;
         let at = self.records.len();
         self.records.push(record);
-        self.asked.insert(id, Asked { session: number, host: choice.host, record: at, prompt, turn });
+        self.asked
+            .insert(id, Asked { session: number, host: choice.host, record: at, prompt, turn });
         let member = &mut self.members[choice.host];
         member.view.in_flight += 1;
         if member.host.submit(id, job).is_err() {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{
     bodies::Shape,
+    control,
     decision::Case,
     fleet_size::Sizes,
     relay::{Results, Scenario, StreamsRun},
@@ -59,6 +60,18 @@ impl fmt::Display for Goal {
 pub fn fleet_size(sizes: &Sizes) -> Goal {
     let ratio = sizes.large_us / sizes.small_us;
     Goal::new("decision among 10,000 inference components vs among 10", ratio, 1.1)
+}
+
+/// Streams beside control operations, against streams alone.
+pub fn control(results: &control::Results) -> Vec<Goal> {
+    [("small", &results.small), ("large", &results.large)]
+        .into_iter()
+        .map(|(name, fleet)| {
+            let what =
+                format!("chunk transit p99 with control operations vs without, {name} fleet");
+            Goal::new(what, fleet.p99_ratio(), 1.1)
+        })
+        .collect()
 }
 
 /// Decision cost against parsing, and against the size of the body.

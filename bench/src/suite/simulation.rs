@@ -44,12 +44,14 @@ pub fn run_all(jobs: &[Job<'_>], watch: &(dyn Fn(f64) + Sync)) -> Vec<Outcome> {
                     let job = &jobs[number];
                     let mut policy = (job.policy)();
                     let mut tell = |moment: Micros| {
-                        done[number].store((moment / SECOND).min(job.load.seconds), Ordering::Relaxed);
+                        done[number]
+                            .store((moment / SECOND).min(job.load.seconds), Ordering::Relaxed);
                         let sum: u64 = done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
                         watch(sum as f64 / total as f64);
                     };
                     let outcome = run(job.workload, &job.load, &job.setup, &mut *policy, &mut tell);
-                    *outcomes[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+                    *outcomes[number].lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(outcome);
                 }
             });
         }

@@ -19,13 +19,7 @@ pub(super) struct PrefixIndex {
 impl PrefixIndex {
     /// That remembers `capacity` blocks of each host.
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            blocks: HashMap::new(),
-            used: Vec::new(),
-            counts: Vec::new(),
-            clock: 0,
-        }
+        Self { capacity, blocks: HashMap::new(), used: Vec::new(), counts: Vec::new(), clock: 0 }
     }
 
     /// How many of the leading blocks each of `hosts` hosts was sent.

@@ -32,7 +32,7 @@ impl Policy for KubeAi {
         let first = messages.iter().find(|(role, _)| *role == Role::User);
         let text = first.map_or("", |(_, text)| &*text.plain);
         let end = text.char_indices().nth(PREFIX_CHARACTERS).map_or(text.len(), |(at, _)| at);
-        self.ring.choose(text[..end].as_bytes(), MEAN_LOAD, hosts, failed)
+        self.ring.choose(&text.as_bytes()[..end], MEAN_LOAD, hosts, failed)
     }
 
     fn ended(&mut self, _request: RequestId, _host: usize) {}

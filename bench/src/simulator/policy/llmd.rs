@@ -40,9 +40,8 @@ impl Policy for LlmD {
         let mut hashes = request.prompt.hashes();
         hashes.truncate(MAX_BLOCKS);
         let depths = self.index.depths(&hashes, hosts.len());
-        let able: Vec<usize> = (0..hosts.len())
-            .filter(|host| hosts[*host].listed && !failed.contains(host))
-            .collect();
+        let able: Vec<usize> =
+            (0..hosts.len()).filter(|host| hosts[*host].listed && !failed.contains(host)).collect();
         let queues = || able.iter().map(|host| hosts[*host].waiting);
         let (shortest, longest) = (queues().min()?, queues().max()?);
         let score = |host: usize| {

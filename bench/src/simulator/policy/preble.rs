@@ -46,15 +46,17 @@ impl Policy for Preble {
         self.work.resize_with(hosts.len(), VecDeque::new);
         self.load.resize(hosts.len(), 0.0);
         for (work, load) in self.work.iter_mut().zip(&mut self.load) {
-            while let Some((_, cost)) = work.pop_front_if(|(at, _)| *at + WINDOW < request.now) {
+            while let Some((at, cost)) = work.front()
+                && at + WINDOW < request.now
+            {
                 *load -= cost;
+                work.pop_front();
             }
         }
         let hashes = request.prompt.hashes();
         let depths = self.index.depths(&hashes, hosts.len());
-        let able: Vec<usize> = (0..hosts.len())
-            .filter(|host| hosts[*host].listed && !failed.contains(host))
-            .collect();
+        let able: Vec<usize> =
+            (0..hosts.len()).filter(|host| hosts[*host].listed && !failed.contains(host)).collect();
         let block = f64::from(request.prompt.block_tokens());
         let missing = |host: usize| (hashes.len() - depths[host]) as f64 * block;
         // What has to go to make room is the least recently used, whose worth is counted as its size.
@@ -64,8 +66,7 @@ impl Policy for Preble {
         };
         let cost = |host: usize| self.load[host] + missing(host) + evicted(host);
         let by = |one: &f64, other: &f64| one.total_cmp(other);
-        let lightest =
-            able.iter().copied().min_by(|a, b| by(&self.load[*a], &self.load[*b]))?;
+        let lightest = able.iter().copied().min_by(|a, b| by(&self.load[*a], &self.load[*b]))?;
         let deepest = able.iter().map(|host| depths[*host]).max()?;
         let (mut host, mut overflow);
         if deepest * 2 > hashes.len() {

@@ -13,7 +13,9 @@ impl Ring {
     pub(super) fn new(hosts: &[HostView], nodes: u32) -> Self {
         let mut points = Vec::new();
         for (host, _) in hosts.iter().enumerate().filter(|(_, view)| view.listed) {
-            points.extend((0..nodes).map(|node| (xxh3_64(format!("{host}#{node}").as_bytes()), host)));
+            points.extend(
+                (0..nodes).map(|node| (xxh3_64(format!("{host}#{node}").as_bytes()), host)),
+            );
         }
         points.sort_unstable();
         Self(points)
@@ -29,8 +31,7 @@ impl Ring {
     ) -> Option<Choice> {
         let able = |host: usize| hosts[host].listed && !failed.contains(&host);
         let count = (0..hosts.len()).filter(|host| able(*host)).count();
-        let total: u32 =
-            hosts.iter().filter(|view| view.listed).map(|view| view.in_flight).sum();
+        let total: u32 = hosts.iter().filter(|view| view.listed).map(|view| view.in_flight).sum();
         let bound = (f64::from(total + 1) / count.max(1) as f64 * factor).ceil();
         let begin = self.0.partition_point(|(point, _)| *point < xxh3_64(key));
         let mut first = None;

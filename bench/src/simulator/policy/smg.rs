@@ -45,8 +45,8 @@ impl Policy for CacheAware {
         let most = (0..hosts.len()).filter(able).map(|host| hosts[host].in_flight).max()?;
         let fewest = hosts[least].in_flight;
         let hashes = request.prompt.hashes();
-        let unbalanced = most - fewest > BALANCE_ABS
-            && f64::from(most) > f64::from(fewest) * BALANCE_REL;
+        let unbalanced =
+            most - fewest > BALANCE_ABS && f64::from(most) > f64::from(fewest) * BALANCE_REL;
         let mut host = least;
         if !unbalanced {
             let depths = self.index.depths(&hashes, hosts.len());

@@ -206,10 +206,7 @@ mod tests {
             turns.into_iter().map(|(messages, answer)| (texts(messages), &*answer.value)).collect();
         assert_eq!(
             turns,
-            [
-                (vec!["s".to_owned(), "q".into()], "a"),
-                (vec!["q2".into(), "q3".into()], "a2"),
-            ]
+            [(vec!["s".to_owned(), "q".into()], "a"), (vec!["q2".into(), "q3".into()], "a2"),]
         );
         assert!(super::turns(&conversations[1]).is_empty());
     }

@@ -131,6 +131,7 @@ fn open(
         size: 200,
         gap_us: OPEN_GAP.as_micros() as u64,
         chunked: true,
+        endpoint: None,
         // Until every stream has had an event, and with it what is done once for each.
         warm_up: OPEN_GAP * 2,
         measure: options.seconds,

@@ -50,6 +50,6 @@ impl Scenario {
         };
         let chunked = self != Self::FloodLength;
         let warm_up = Duration::from_millis(500);
-        Load { streams, size, gap_us, chunked, warm_up, measure: seconds }
+        Load { streams, size, gap_us, chunked, endpoint: None, warm_up, measure: seconds }
     }
 }
