@@ -348,7 +348,7 @@ impl<'a> Rooms<'a> {
                     None => Err("it has no port left".to_owned()),
                     Some(url) => match looks.get(&url) {
                         Some(look) => look.clone().map_err(|why| format!("{url}: {why}")),
-                        None => Err(format!("{url}: not looked at yet")),
+                        None => Err(format!("{url}: no answer yet")),
                     },
                 };
                 if let Err(why) = look {

@@ -177,7 +177,7 @@ impl<'a> Hosts<'a> {
             .filter_map(|host| match self.looks.get(&host) {
                 Some(Err(why)) => Some(format!("{host}: {why}")),
                 Some(Ok(())) => None,
-                None => Some(format!("{host}: not looked at yet")),
+                None => Some(format!("{host}: no answer yet")),
             })
             .collect();
         match unwell.len() {

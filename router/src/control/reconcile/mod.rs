@@ -27,6 +27,7 @@ pub use self::describe::endpoints;
 use self::{
     after::after,
     hosts::Looks,
+    look::Looking,
     plan::plan,
     step::{Step, View},
 };
@@ -60,6 +61,7 @@ pub async fn run(control: Arc<Control>, serving: impl Serving, mut changed: watc
     let mut asked = control.watch();
     let mut file = serving.file().await;
     control.set_file(&file);
+    let mut looking = Looking::new();
     loop {
         asked.mark_unchanged();
         changed.mark_unchanged();
@@ -68,7 +70,7 @@ pub async fn run(control: Arc<Control>, serving: impl Serving, mut changed: watc
             control.set_file(&current);
             file = current;
         }
-        let waiting = match round(&control, &serving, &file).await {
+        let waiting = match round(&control, &serving, &file, &mut looking).await {
             Ok(waiting) => waiting,
             Err(error) => {
                 tracing::error!("control: {error:#}; it is tried again");
@@ -88,11 +90,12 @@ async fn round(
     control: &Arc<Control>,
     serving: &impl Serving,
     file: &Config,
+    looking: &mut Looking,
 ) -> anyhow::Result<bool> {
     let resources = control.resources();
     let wanted = plan::wanted(&resources, &file.host_pools);
     let mut waiting = !wanted.is_empty();
-    let looks = look::at(&wanted, &file.health).await;
+    let looks = looking.at(&wanted, &file.health).await;
     let steps = steps(&resources, file, &looks, serving);
     let next = after(&resources, &steps);
     serving.serve(endpoints(&next, &file.host_pools)).await?;

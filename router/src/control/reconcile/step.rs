@@ -28,7 +28,7 @@ pub(super) struct View<'a> {
 }
 
 /// A host, or a copy with a server of its own, that is to be looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     /// Its URL.
     pub(super) host: String,
