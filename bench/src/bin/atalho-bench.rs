@@ -69,8 +69,8 @@ struct Cli {
     /// Operations a second of the control benchmark.
     #[arg(long, default_value_t = 10.0, value_parser = per_second)]
     operations: f64,
-    /// Endpoints, of ten instances each, of the large fleet of the control benchmark.
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    /// Endpoints, of ten inference components each, of the large fleet of the control benchmark.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     endpoints: u32,
     /// Fail when a goal is missed, or nothing was measured that a goal speaks of. Takes at least six
     /// rounds: the medians of fewer say little.

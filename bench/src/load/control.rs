@@ -3,18 +3,22 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use router::{config::Config, control::Identity};
 use serde_json::{Value, json};
 
 use super::wire;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long what was made may take until it serves: the start of a gateway with thousands takes minutes.
+const SETTLING: Duration = Duration::from_secs(600);
 
 /// A connection to the control API.
 #[derive(Debug)]
@@ -91,37 +95,111 @@ impl Control {
     /// # Errors
     /// When one of the calls fails, or it does not serve in time.
     pub fn make(&mut self, name: &str, instance_type: &str, count: u32) -> anyhow::Result<()> {
-        self.create(name, instance_type, count)?;
+        self.call("CreateModel", &model(name))?;
+        self.call("CreateEndpointConfig", &config(name, Some(name), instance_type, count))?;
+        self.call("CreateEndpoint", &json!({"EndpointName": name, "EndpointConfigName": name}))?;
+        self.wait_for("Endpoint")
+    }
+
+    /// Waits until everything that was [stored](store_hosts) serves.
+    ///
+    /// # Errors
+    /// When something does not serve in time.
+    pub fn wait_for_all(&mut self) -> anyhow::Result<()> {
+        self.wait_for("Endpoint")?;
+        self.wait_for("InferenceComponent")
+    }
+
+    /// Until none of a kind is being made or changed any more.
+    fn wait_for(&mut self, kind: &str) -> anyhow::Result<()> {
         let begin = Instant::now();
-        while self.status(name)? != "InService" {
-            if begin.elapsed() > PATIENCE {
-                bail!("{name} is not in service after {PATIENCE:?}");
+        for status in ["Creating", "Updating", "Failed"] {
+            let input = json!({"StatusEquals": status, "MaxResults": 1});
+            loop {
+                let listed = self.call(&format!("List{kind}s"), &input)?;
+                if listed[format!("{kind}s")].as_array().is_none_or(Vec::is_empty) {
+                    break;
+                }
+                if status == "Failed" || begin.elapsed() > SETTLING {
+                    bail!("not in service after {:?}: {listed}", begin.elapsed());
+                }
+                thread::sleep(Duration::from_millis(20));
             }
-            thread::sleep(Duration::from_millis(50));
         }
         Ok(())
     }
+}
 
-    fn create(&mut self, name: &str, instance_type: &str, count: u32) -> anyhow::Result<()> {
-        self.call(
-            "CreateModel",
-            &json!({"ModelName": name, "PrimaryContainer": {"Image": "image"}}),
-        )?;
-        let variant = json!({
-            "VariantName": "AllTraffic", "ModelName": name, "InstanceType": instance_type,
-            "InitialInstanceCount": count, "InitialVariantWeight": 1,
-        });
-        let config = json!({"EndpointConfigName": name, "ProductionVariants": [variant]});
-        self.call("CreateEndpointConfig", &config)?;
-        let endpoint = json!({"EndpointName": name, "EndpointConfigName": name});
-        self.call("CreateEndpoint", &endpoint)?;
-        Ok(())
+/// Makes a gateway's store with endpoints of one host each for inference components, and `each` of these on every one,
+/// by the operations of the control API. That is done before the gateway starts, which does not make all that serves
+/// anew for each of them then. Their names are those of [`endpoint`] and [`component`].
+///
+/// # Errors
+/// When the file cannot be made, or one of the operations fails.
+pub fn store_hosts(
+    store: &Path,
+    instance_type: &str,
+    endpoints: usize,
+    each: usize,
+) -> anyhow::Result<()> {
+    let Config { control, .. } = Config::default();
+    let identity = Identity { region: control.region, account: control.account };
+    let plane = router::control::Control::open(store, identity)?;
+    let call = |operation: &str, input: Value| {
+        let done = plane.call(operation, &input).map(drop);
+        done.map_err(|error| anyhow!("{operation}: {}: {}", error.name, error.message))
+    };
+    call("CreateModel", model(SHARED))?;
+    call("CreateEndpointConfig", config(SHARED, None, instance_type, 1))?;
+    for at in 0..endpoints {
+        let input = json!({"EndpointName": endpoint(at), "EndpointConfigName": SHARED});
+        call("CreateEndpoint", input)?;
+        for number in 0..each {
+            let input = component_input(&component(at, number), &endpoint(at));
+            call("CreateInferenceComponent", input)?;
+        }
     }
+    Ok(())
+}
 
-    fn status(&mut self, name: &str) -> anyhow::Result<String> {
-        let endpoint = self.call("DescribeEndpoint", &json!({"EndpointName": name}))?;
-        Ok(endpoint["EndpointStatus"].as_str().unwrap_or_default().to_owned())
+/// The model, and the configuration, of all [hosts of components](store_hosts).
+const SHARED: &str = "shared";
+
+/// The name of an endpoint that [hosts components](store_hosts).
+pub fn endpoint(at: usize) -> String {
+    format!("hosting-{at}")
+}
+
+/// The name of a component on such an endpoint.
+pub fn component(endpoint: usize, number: usize) -> String {
+    format!("component-{endpoint}-{number}")
+}
+
+/// Taken as it comes: nobody is asked whether there is such a role.
+const ROLE: &str = "arn:aws:iam::000000000000:role/bench";
+
+fn model(name: &str) -> Value {
+    json!({"ModelName": name, "PrimaryContainer": {"Image": "image"}, "ExecutionRoleArn": ROLE})
+}
+
+/// A configuration with one variant; without a model, its endpoint is for inference components.
+fn config(name: &str, model: Option<&str>, instance_type: &str, count: u32) -> Value {
+    let mut variant = json!({
+        "VariantName": "AllTraffic", "InstanceType": instance_type, "InitialInstanceCount": count,
+    });
+    if let Some(model) = model {
+        variant["ModelName"] = model.into();
     }
+    json!({"EndpointConfigName": name, "ExecutionRoleArn": ROLE, "ProductionVariants": [variant]})
+}
+
+fn component_input(name: &str, endpoint: &str) -> Value {
+    let needs = json!({"MinMemoryRequiredInMb": 128});
+    json!({
+        "InferenceComponentName": name, "EndpointName": endpoint, "VariantName": "AllTraffic",
+        "Specification": {"ModelName": SHARED, "ComputeResourceRequirements": needs},
+        "RuntimeConfig": {"CopyCount": 1},
+    })
 }
 
 /// What is changed.
@@ -135,49 +213,116 @@ pub struct Changes<'a> {
     pub per_second: f64,
 }
 
-/// Makes, weighs, describes and deletes until told to stop; returns how many operations were done.
-///
-/// # Errors
-/// When one of them fails.
-pub fn change(address: SocketAddr, changes: Changes<'_>, stop: &AtomicBool) -> anyhow::Result<u64> {
-    let mut control = Control::connect(address)?;
-    let period = Duration::from_secs_f64(1.0 / changes.per_second);
-    let (mut done, mut next) = (0, Instant::now());
-    let mut pace = || {
-        next = (next + period).max(Instant::now() - period);
-        thread::sleep(next.saturating_duration_since(Instant::now()));
-        !stop.load(Ordering::Relaxed)
-    };
-    let mut round = 0_u32;
-    while pace() {
-        round += 1;
-        let name = format!("made-{round}");
-        control.create(&name, changes.instance_type, 1)?;
-        done += 3;
-        // Its weights change until it serves, and once more.
+/// How far the streams are beside which something is changed.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// They are being measured.
+    pub measured: AtomicBool,
+    /// They have ended.
+    pub ended: AtomicBool,
+}
+
+/// Works at a pace.
+struct Changer<'a> {
+    control: Control,
+    beside: &'a Beside,
+    period: Duration,
+    next: Instant,
+    /// Nanoseconds that each operation took which began while the streams were measured.
+    times: Vec<u64>,
+}
+
+impl Changer<'_> {
+    /// Calls an operation when it is its turn.
+    fn call(&mut self, operation: &str, input: &Value) -> anyhow::Result<Value> {
+        // What could not be begun in its time is not made up for at once.
+        self.next = (self.next + self.period).max(Instant::now() - self.period);
+        thread::sleep(self.next.saturating_duration_since(Instant::now()));
+        let measured = self.beside.measured.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        let output = self.control.call(operation, input)?;
+        if measured {
+            self.times.push(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        Ok(output)
+    }
+
+    /// Describes something and weighs an endpoint, in turn, until that is in service.
+    fn in_service(&mut self, weighed: &str, kind: &str, name: &str) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let mut weight = 0;
         loop {
-            pace();
-            let weights = json!({
-                "EndpointName": changes.weighed,
-                "DesiredWeightsAndCapacities":
-                    [{"VariantName": "AllTraffic", "DesiredWeight": 1 + done % 5}],
-            });
-            control.call("UpdateEndpointWeightsAndCapacities", &weights)?;
-            pace();
-            done += 2;
-            if control.status(&name)? == "InService" {
-                break;
+            weight = weight % 5 + 1;
+            let variant = json!({"VariantName": "AllTraffic", "DesiredWeight": weight});
+            let weights =
+                json!({"EndpointName": weighed, "DesiredWeightsAndCapacities": [variant]});
+            self.call("UpdateEndpointWeightsAndCapacities", &weights)?;
+            let named = json!({ format!("{kind}Name"): name });
+            let described = self.call(&format!("Describe{kind}"), &named)?;
+            match described[format!("{kind}Status")].as_str() {
+                Some("InService") => return Ok(()),
+                Some("Creating" | "Updating") if begin.elapsed() < SETTLING => {}
+                _ => bail!("{name} is not in service after {:?}: {described}", begin.elapsed()),
             }
         }
-        for (operation, key) in [
-            ("DeleteEndpoint", "EndpointName"),
-            ("DeleteEndpointConfig", "EndpointConfigName"),
-            ("DeleteModel", "ModelName"),
-        ] {
-            pace();
-            control.call(operation, &json!({ key: name }))?;
-            done += 1;
-        }
     }
-    Ok(done)
+
+    /// A round of all operations: an endpoint is made, gets another configuration, and goes; so does a component.
+    fn round(&mut self, changes: Changes<'_>, name: &str) -> anyhow::Result<()> {
+        let Changes { weighed, instance_type, .. } = changes;
+        self.call("CreateModel", &model(name))?;
+        let first = config(name, Some(name), instance_type, 1);
+        self.call("CreateEndpointConfig", &first)?;
+        self.call("CreateEndpoint", &json!({"EndpointName": name, "EndpointConfigName": name}))?;
+        self.in_service(weighed, "Endpoint", name)?;
+        let other = format!("{name}-other");
+        let mut second = config(&other, Some(name), instance_type, 2);
+        second["ProductionVariants"][0]["RoutingConfig"] =
+            json!({"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"});
+        self.call("CreateEndpointConfig", &second)?;
+        self.call("UpdateEndpoint", &json!({"EndpointName": name, "EndpointConfigName": other}))?;
+        self.in_service(weighed, "Endpoint", name)?;
+        self.call("DeleteEndpoint", &json!({"EndpointName": name}))?;
+        for config in [name, &other] {
+            self.call("DeleteEndpointConfig", &json!({"EndpointConfigName": config}))?;
+        }
+        self.call("DeleteModel", &json!({"ModelName": name}))?;
+
+        self.call("CreateInferenceComponent", &component_input(name, &endpoint(0)))?;
+        self.in_service(weighed, "InferenceComponent", name)?;
+        for copies in [0, 1] {
+            let wanted = json!({"CopyCount": copies});
+            let input = json!({"InferenceComponentName": name, "DesiredRuntimeConfig": wanted});
+            self.call("UpdateInferenceComponentRuntimeConfig", &input)?;
+            self.in_service(weighed, "InferenceComponent", name)?;
+        }
+        self.call("DeleteInferenceComponent", &json!({"InferenceComponentName": name}))?;
+        Ok(())
+    }
+}
+
+/// Makes, weighs, describes, updates and deletes endpoints and components until the streams have ended; returns how
+/// long each operation took that began while they were measured, in nanoseconds. The first of the
+/// [hosts of components](store_hosts) has to be there.
+///
+/// # Errors
+/// When one of the operations fails, or what was made does not serve in time.
+pub fn change(
+    address: SocketAddr,
+    changes: Changes<'_>,
+    beside: &Beside,
+) -> anyhow::Result<Vec<u64>> {
+    let mut changer = Changer {
+        control: Control::connect(address)?,
+        beside,
+        period: Duration::from_secs_f64(1.0 / changes.per_second),
+        next: Instant::now(),
+        times: Vec::new(),
+    };
+    let mut round = 0_u32;
+    while !beside.ended.load(Ordering::Relaxed) {
+        round += 1;
+        changer.round(changes, &format!("made-{round}"))?;
+    }
+    Ok(changer.times)
 }

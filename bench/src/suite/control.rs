@@ -1,15 +1,11 @@
 //! Whether changes through the control API delay streams.
 //!
-//! The same streams are measured in turns, half of them while a client of the control API makes, weighs, describes and
-//! deletes; in a small fleet and in one of thousands of instances, all of which each change makes anew.
+//! The same streams are measured in turns: twice alone, which tells what is noise, and once while a client of the
+//! control API makes, weighs, describes, updates and deletes endpoints and inference components; in a small fleet and in
+//! one of thousands of components, all of which each change makes anew. Everything is made through the control API.
 
 use std::{
-    fs,
-    net::SocketAddr,
-    path::Path,
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
+    fs, net::SocketAddr, path::Path, process::Command, sync::atomic::Ordering, thread,
     time::Duration,
 };
 
@@ -19,19 +15,19 @@ use serde::Serialize;
 use super::target::Programs;
 use crate::{
     load::{
-        control::{Changes, Control, change},
+        control::{Beside, Changes, Control, change, store_hosts},
         relay::{Load, Streams, streams},
     },
     machine::daemon::{Daemon, free_port},
-    report::{Table, median, number},
+    report::{Quantiles, Table, median, number},
 };
 
 /// The loaded endpoint, made through the API as all of them are.
 const LOADED: &str = "loaded";
-/// The type of its instances, and that of the endpoints which come and go.
-const TYPES: [&str; 2] = ["ml.p5.48xlarge", "ml.p4d.24xlarge"];
-/// Instances of each endpoint of the large fleet.
-const INSTANCES: usize = 10;
+/// The types of its instances, of those of the endpoints which come and go, and of the hosts of components.
+const TYPES: [&str; 3] = ["ml.p5.48xlarge", "ml.p4d.24xlarge", "ml.g5.48xlarge"];
+/// Inference components of each endpoint that hosts them.
+const COMPONENTS: usize = 10;
 /// Streams.
 const STREAMS: usize = 100;
 /// Microseconds between the events of a stream.
@@ -40,36 +36,55 @@ const GAP_US: u64 = 20_000;
 /// How it is measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Options {
-    /// Pairs of a quiet and a busy turn.
+    /// Rounds of two quiet turns and a busy one.
     pub rounds: usize,
     /// How long each turn takes.
     pub seconds: Duration,
     /// Operations that are begun each second in a busy turn.
     pub per_second: f64,
-    /// Endpoints of the large fleet, of ten instances each.
+    /// Endpoints of the large fleet, of ten inference components each.
     pub endpoints: usize,
 }
 
 /// Both fleets.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// With the loaded endpoint alone.
+    /// With one endpoint of components beside the loaded one.
     pub small: Fleet,
-    /// With all endpoints.
+    /// With all of them.
     pub large: Fleet,
 }
 
 /// One fleet.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fleet {
-    /// Its instances.
-    pub instances: usize,
+    /// Its endpoints with inference components.
+    pub endpoints: usize,
     /// Turns without operations.
     pub quiet: Vec<Streams>,
+    /// The same once more: how far these differ is noise.
+    pub again: Vec<Streams>,
     /// Turns with them.
     pub busy: Vec<Streams>,
-    /// Operations of all busy turns.
-    pub operations: u64,
+    /// Milliseconds that operations took.
+    pub operation_ms: Quantiles,
+}
+
+/// What a turn is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Quiet,
+    Again,
+    Busy,
+}
+
+impl Turn {
+    /// The turns of a round. Each kind comes first, second and last as often as the others.
+    fn of_round(round: usize) -> [Self; 3] {
+        let mut turns = [Self::Quiet, Self::Again, Self::Busy];
+        turns.rotate_left(round % 3);
+        turns
+    }
 }
 
 /// Measures both.
@@ -77,7 +92,7 @@ pub struct Fleet {
 /// # Errors
 /// When something does not start, an operation fails, or a stream breaks.
 pub fn run(programs: &Programs, options: &Options, directory: &Path) -> anyhow::Result<Results> {
-    let small = fleet(programs, options, 0, directory).context("the small fleet")?;
+    let small = fleet(programs, options, 1, directory).context("the small fleet")?;
     let large =
         fleet(programs, options, options.endpoints, directory).context("the large fleet")?;
     Ok(Results { small, large })
@@ -89,13 +104,14 @@ fn fleet(
     endpoints: usize,
     directory: &Path,
 ) -> anyhow::Result<Fleet> {
-    eprintln!("control: {} endpoints", endpoints + 1);
+    eprintln!("control: {} inference components", endpoints * COMPONENTS);
     let mut command = Command::new(&programs.load);
     command.args(["backend", "--exit-with-parent", "--listen", "0.0.0.0:0"]);
     let (_backend, backend) = Daemon::start_announcing("backend", directory, &mut command)?;
     let [listen, admin, control] = [free_port()?, free_port()?, free_port()?];
     let file = directory.join("control.toml");
     let store = directory.join(format!("control-{endpoints}.redb"));
+    store_hosts(&store, TYPES[2], endpoints, COMPONENTS)?;
     let text = configuration([listen, admin, control], &store, backend.port(), endpoints);
     fs::write(&file, text)?;
     let mut command = Command::new(&programs.atalho);
@@ -103,30 +119,35 @@ fn fleet(
     let mut gateway = Daemon::start("gateway", directory, &mut command)?;
     gateway.wait_until_listening(control)?;
     gateway.wait_until_listening(listen)?;
-    Control::connect(control)?.make(LOADED, TYPES[0], 2)?;
-    let mut fleet = Fleet {
-        instances: endpoints * INSTANCES + 2,
-        quiet: Vec::new(),
-        busy: Vec::new(),
-        operations: 0,
-    };
-    for round in 0..2 * options.rounds {
-        // Who comes first changes from pair to pair.
-        let busy = (round % 2 == 1) != (round / 2 % 2 == 1);
-        let (streams, operations) = turn(listen, control, options, busy)?;
+    let mut client = Control::connect(control)?;
+    client.make(LOADED, TYPES[0], 2)?;
+    client.wait_for_all()?;
+    drop(client);
+    let (quiet, again, busy) = Default::default();
+    let mut fleet = Fleet { endpoints, quiet, again, busy, operation_ms: Quantiles::default() };
+    let mut times = Vec::new();
+    for turn in (0..options.rounds).flat_map(Turn::of_round) {
+        let (streams, of_turn) = measure(listen, control, options, turn == Turn::Busy)?;
         ensure!(streams.failures == 0, "a stream broke: {:?}", streams.first_failure);
-        if busy { &mut fleet.busy } else { &mut fleet.quiet }.push(streams);
-        fleet.operations += operations;
+        times.extend(of_turn);
+        match turn {
+            Turn::Quiet => &mut fleet.quiet,
+            Turn::Again => &mut fleet.again,
+            Turn::Busy => &mut fleet.busy,
+        }
+        .push(streams);
     }
+    fleet.operation_ms = Quantiles::of(&mut times);
     Ok(fleet)
 }
 
-fn turn(
+/// What the streams came to, and the milliseconds that each operation took beside them.
+fn measure(
     listen: SocketAddr,
     control: SocketAddr,
     options: &Options,
     busy: bool,
-) -> anyhow::Result<(Streams, u64)> {
+) -> anyhow::Result<(Streams, Vec<f64>)> {
     let load = Load {
         streams: STREAMS,
         size: 200,
@@ -138,16 +159,17 @@ fn turn(
     };
     let changes =
         Changes { weighed: LOADED, instance_type: TYPES[1], per_second: options.per_second };
-    let stop = AtomicBool::new(false);
+    let beside = Beside::default();
     thread::scope(|scope| {
-        let changing = busy.then(|| scope.spawn(|| change(control, changes, &stop)));
-        let streams = streams(listen, load, || {}, || {});
-        stop.store(true, Ordering::Relaxed);
-        let operations = match changing {
+        let changing = busy.then(|| scope.spawn(|| change(control, changes, &beside)));
+        let measured = |is| beside.measured.store(is, Ordering::Relaxed);
+        let streams = streams(listen, load, || measured(true), || measured(false));
+        beside.ended.store(true, Ordering::Relaxed);
+        let times = match changing {
             Some(changing) => changing.join().expect("it does not panic")?,
-            None => 0,
+            None => Vec::new(),
         };
-        Ok((streams?, operations))
+        Ok((streams?, times.into_iter().map(|ns| ns as f64 / 1e6).collect()))
     })
 }
 
@@ -159,7 +181,12 @@ fn configuration(
     endpoints: usize,
 ) -> String {
     let store = store.display();
-    let [loaded, others] = TYPES;
+    let urls = |addresses: &[[usize; 3]]| -> String {
+        let url = |[a, b, c]: &[usize; 3]| format!("\"http://127.{a}.{b}.{c}:{port}\", ");
+        addresses.iter().map(url).collect()
+    };
+    let hosts = (0..endpoints).map(|at| [1, 1 + at / 250, 1 + at % 250]).collect();
+    let pools = [vec![[0, 0, 2], [0, 0, 3]], vec![[0, 0, 4], [0, 0, 5]], hosts];
     let mut text = format!(
         "listen = [\"{listen}\"]
 admin = \"{admin}\"
@@ -172,68 +199,70 @@ interval = \"1m\"
 interval = \"0s\"
 [scrape]
 interval = \"0s\"
-[[host_pool]]
-instance_type = \"{loaded}\"
-hosts = [\"http://127.0.0.2:{port}\", \"http://127.0.0.3:{port}\"]
-[[host_pool]]
-instance_type = \"{others}\"
-hosts = [\"http://127.0.0.4:{port}\", \"http://127.0.0.5:{port}\"]
 "
     );
-    for endpoint in 0..endpoints {
-        text += &format!(
-            "[[endpoint]]\nname = \"large-{endpoint}\"\n[[endpoint.variant]]\nname = \"v\"\n"
-        );
-        for instance in 0..INSTANCES {
-            let host = endpoint * INSTANCES + instance;
-            let (high, low) = (1 + host / 250, 1 + host % 250);
-            text += &format!(
-                "[[endpoint.variant.instance]]\nurl = \"http://127.1.{high}.{low}:{port}\"\n"
-            );
-        }
+    for (instance_type, hosts) in TYPES.iter().zip(&pools) {
+        let hosts = urls(hosts);
+        text += &format!("[[host_pool]]\ninstance_type = \"{instance_type}\"\nhosts = [{hosts}]\n");
     }
     text
 }
 
 impl Fleet {
-    /// The median of a figure over the turns: without operations, and with them.
-    fn medians(&self, figure: impl Fn(&Streams) -> f64) -> [f64; 2] {
-        [&self.quiet, &self.busy].map(|turns| median(turns.iter().map(&figure)))
+    /// The median of a figure over the turns: without operations, without them once more, and with them.
+    fn medians(&self, figure: impl Fn(&Streams) -> f64) -> [f64; 3] {
+        [&self.quiet, &self.again, &self.busy].map(|turns| median(turns.iter().map(&figure)))
     }
 
     /// The 99th percentile of transit with operations over that without.
     pub fn p99_ratio(&self) -> f64 {
-        let [quiet, busy] = self.medians(|streams| streams.transit_us.p99);
-        busy / quiet
+        busy_ratio(self.medians(|streams| streams.transit_us.p99))
     }
+
+    /// Operations each second of the busy turns.
+    fn per_second(&self) -> f64 {
+        let seconds: f64 = self.busy.iter().map(|streams| streams.seconds).sum();
+        self.operation_ms.count as f64 / seconds
+    }
+}
+
+/// With operations over without: over the mean of both kinds of quiet turns, which is less noisy than one of them.
+fn busy_ratio([quiet, again, busy]: [f64; 3]) -> f64 {
+    busy / ((quiet + again) / 2.0)
 }
 
 /// The table.
 pub fn table(results: &Results, options: &Options) -> Table {
     let title = format!(
         "Control operations beside {STREAMS} streams of an event every {} ms: transit in us, medians of {} turns of \
-         {} s each, {} operations a second",
+         {} s each",
         GAP_US / 1_000,
         options.rounds,
         options.seconds.as_secs_f64(),
-        options.per_second
     );
-    let mut table = Table::new(title, ["", "p50", "p99", "p99.9", "max", "operations"]);
-    for (name, fleet) in [("small", &results.small), ("large", &results.large)] {
-        let columns = [
+    let columns =
+        ["", "p50", "p99", "p99.9", "max", "operations/s", "an operation, ms: p50", "p99", "max"];
+    let mut table = Table::new(title, columns);
+    for fleet in [&results.small, &results.large] {
+        let figures = [
             fleet.medians(|streams| streams.transit_us.p50),
             fleet.medians(|streams| streams.transit_us.p99),
             fleet.medians(|streams| streams.transit_us.p999),
             fleet.medians(|streams| streams.transit_us.max),
         ];
-        let operations = [0, fleet.operations];
-        for (at, kind) in ["without operations", "with operations"].into_iter().enumerate() {
-            let label = format!("{name} fleet ({} instances), {kind}", fleet.instances);
-            let figures = columns.iter().map(|column| number(column[at]));
-            table.row([label].into_iter().chain(figures).chain([operations[at].to_string()]));
-        }
-        let ratios = columns.iter().map(|[quiet, busy]| number(busy / quiet));
-        table.row(["ratio".to_owned()].into_iter().chain(ratios));
+        let took = fleet.operation_ms;
+        let operations = [fleet.per_second(), took.p50, took.p99, took.max].map(number);
+        let none = [const { String::new() }; 4];
+        let mut row = |label: String, of: &dyn Fn([f64; 3]) -> f64, operations: [String; 4]| {
+            let figures = figures.iter().map(|medians| number(of(*medians)));
+            table.row([label].into_iter().chain(figures).chain(operations));
+        };
+        let components = fleet.endpoints * COMPONENTS;
+        row(format!("{components} components, quiet"), &|[quiet, ..]| quiet, none.clone());
+        row("quiet again".into(), &|[_, again, _]| again, none.clone());
+        row("with operations".into(), &|[.., busy]| busy, operations);
+        row("quiet again / quiet".into(), &|[quiet, again, _]| again / quiet, none.clone());
+        row("with operations / without".into(), &busy_ratio, none);
     }
     table
 }
@@ -245,11 +274,40 @@ mod tests {
     #[test]
     fn the_gateway_takes_the_configuration() {
         let addresses = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"].map(|it| it.parse().unwrap());
-        let text = configuration(addresses, Path::new("/store"), 80, 30);
+        let text = configuration(addresses, Path::new("/store"), 80, 2_000);
         let config = router::config::parse("control.toml", &text).unwrap();
-        let instances = |endpoint: &router::config::EndpointConfig| {
-            endpoint.variants.iter().map(|variant| variant.instances.len()).sum::<usize>()
+        let hosts: Vec<_> = config.host_pools.iter().map(|pool| pool.hosts.len()).collect();
+        assert_eq!(hosts, [2, 2, 2_000]);
+    }
+
+    #[test]
+    fn each_kind_of_turn_comes_at_each_place() {
+        for place in 0..3 {
+            for turn in [Turn::Quiet, Turn::Again, Turn::Busy] {
+                let there = (0..6).filter(|round| Turn::of_round(*round)[place] == turn).count();
+                assert_eq!(there, 2, "{turn:?} at {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_medians() {
+        let turns = |p99s: [f64; 3]| {
+            p99s.map(|p99| Streams {
+                seconds: 2.0,
+                transit_us: Quantiles { p99, ..Quantiles::default() },
+                ..Streams::default()
+            })
+            .to_vec()
         };
-        assert_eq!(config.endpoints.iter().map(instances).sum::<usize>(), 300);
+        let fleet = Fleet {
+            endpoints: 1,
+            quiet: turns([100.0, 90.0, 1_000.0]),
+            again: turns([1.0, 300.0, 350.0]),
+            busy: turns([250.0, 300.0, 9_000.0]),
+            operation_ms: Quantiles::of(&mut vec![1.0; 60]),
+        };
+        assert_eq!(fleet.p99_ratio(), 300.0 / 200.0);
+        assert_eq!(fleet.per_second(), 10.0);
     }
 }
