@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -222,6 +222,9 @@ pub struct Beside {
     pub ended: AtomicBool,
 }
 
+/// Rounds of all changers, for names that nothing else has.
+static ROUNDS: AtomicU32 = AtomicU32::new(0);
+
 /// Works at a pace.
 struct Changer<'a> {
     control: Control,
@@ -256,7 +259,11 @@ impl Changer<'_> {
             let variant = json!({"VariantName": "AllTraffic", "DesiredWeight": weight});
             let weights =
                 json!({"EndpointName": weighed, "DesiredWeightsAndCapacities": [variant]});
-            self.call("UpdateEndpointWeightsAndCapacities", &weights)?;
+            // One that is being changed takes no other change.
+            let now = self.call("DescribeEndpoint", &json!({"EndpointName": weighed}))?;
+            if now["EndpointStatus"] == "InService" {
+                self.call("UpdateEndpointWeightsAndCapacities", &weights)?;
+            }
             let named = json!({ format!("{kind}Name"): name });
             let described = self.call(&format!("Describe{kind}"), &named)?;
             match described[format!("{kind}Status")].as_str() {
@@ -319,9 +326,9 @@ pub fn change(
         next: Instant::now(),
         times: Vec::new(),
     };
-    let mut round = 0_u32;
     while !beside.ended.load(Ordering::Relaxed) {
-        round += 1;
+        // What an earlier call of this made may still be on its way out.
+        let round = ROUNDS.fetch_add(1, Ordering::Relaxed);
         changer.round(changes, &format!("made-{round}"))?;
     }
     Ok(changer.times)

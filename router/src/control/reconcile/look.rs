@@ -150,7 +150,10 @@ mod tests {
         while looking.at(&wanted, &health).await != both {}
         // From then on the last answer counts while the next one is awaited.
         answers.abort();
-        assert_eq!(looking.at(&[slow_look.clone()], &health).await[&slow_look.host], Ok(()));
+        assert_eq!(
+            looking.at(std::slice::from_ref(&slow_look), &health).await[&slow_look.host],
+            Ok(())
+        );
         // Not when nobody had a use for it meanwhile.
         looking.at(&[], &health).await;
         assert!(looking.at(&[slow_look], &health).await.is_empty());
