@@ -49,14 +49,23 @@ pub struct Keys {
     pub media: &'static [&'static str],
     /// Whether numbers in a list are token ids.
     pub ids: bool,
+    /// Whether it is a list of messages, each with the `role` of who says it.
+    pub roles: bool,
     /// The model or the adapter.
     pub model: &'static str,
     /// The id of a stored response that this request follows.
     pub previous: Option<&'static str>,
 }
 
-const CHAT: Keys =
-    Keys { lead: &[], main: &["messages"], media: &[], ids: false, model: "model", previous: None };
+const CHAT: Keys = Keys {
+    lead: &[],
+    main: &["messages"],
+    media: &[],
+    ids: false,
+    roles: true,
+    model: "model",
+    previous: None,
+};
 
 /// Anthropic's.
 const MESSAGES: Keys = Keys { lead: &["system"], ..CHAT };
@@ -84,7 +93,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         name: "completions",
         methods: POST,
         paths: &["/v1/completions", "/openai/deployments/{model}/completions"],
-        prompt: Prompt::Json(Keys { main: &["prompt"], ids: true, ..CHAT }),
+        prompt: Prompt::Json(Keys { main: &["prompt"], ids: true, roles: false, ..CHAT }),
         error_form: ErrorForm::OpenAi,
         public: true,
     },
@@ -122,6 +131,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         paths: &["/v1/embeddings", "/v2/embed", "/openai/deployments/{model}/embeddings"],
         prompt: Prompt::Json(Keys {
             main: &["input", "messages", "texts", "inputs"],
+            roles: false,
             media: &["images"],
             ids: true,
             ..CHAT
@@ -136,6 +146,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         paths: &["/pooling", "/v1/classify", "/encode"],
         prompt: Prompt::Json(Keys {
             main: &["input", "messages", "text", "input_ids"],
+            roles: false,
             media: &["image_data", "video_data", "audio_data"],
             ids: true,
             ..CHAT
@@ -176,6 +187,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
             lead: &[],
             // SGLang, text-generation-inference, Triton, vLLM; then SGLang and vLLM with ids.
             main: &["text", "inputs", "text_input", "prompt", "input_ids", "token_ids"],
+            roles: false,
             media: &["image_data", "video_data", "audio_data"],
             ids: true,
             model: "lora_path",
@@ -198,7 +210,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         name: "rerank",
         methods: &[Post, Put],
         paths: &["/v1/rerank", "/v2/rerank"],
-        prompt: Prompt::Json(Keys { lead: &["query"], main: &["documents"], ..CHAT }),
+        prompt: Prompt::Json(Keys { lead: &["query"], main: &["documents"], roles: false, ..CHAT }),
         error_form: ErrorForm::OpenAi,
         public: true,
     },
@@ -210,6 +222,7 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         prompt: Prompt::Json(Keys {
             lead: &["query", "queries", "text_1", "data_1"],
             main: &["items", "documents", "text_2", "data_2"],
+            roles: false,
             ..CHAT
         }),
         error_form: ErrorForm::OpenAi,
@@ -248,7 +261,12 @@ pub const TABLE: [ApiInfo; Api::ALL.len()] = [
         name: "speech",
         methods: POST,
         paths: &["/v1/audio/speech", "/openai/deployments/{model}/audio/speech"],
-        prompt: Prompt::Json(Keys { lead: &["instructions"], main: &["input"], ..CHAT }),
+        prompt: Prompt::Json(Keys {
+            lead: &["instructions"],
+            main: &["input"],
+            roles: false,
+            ..CHAT
+        }),
         error_form: ErrorForm::OpenAi,
         public: true,
     },

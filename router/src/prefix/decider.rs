@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     api::{Api, Target},
+    config::{self, PrefixEnd},
     http::head::list_tokens,
 };
 
@@ -20,6 +21,8 @@ pub struct Known<'a> {
     pub decision_bytes: usize,
     /// Lines of text that are left out.
     pub skip: &'a SkipLines,
+    /// Where the prefix of a chat ends.
+    pub end: PrefixEnd,
     /// Whether the head names the model, so that the body's does not matter.
     pub model: bool,
     /// Whether the head names the tenant, so that the body's does not matter.
@@ -33,10 +36,11 @@ impl<'a> Known<'a> {
         tenant: Option<&str>,
         prefix_length: usize,
         decision_bytes: usize,
-        skip: &'a SkipLines,
+        prefix: &'a config::Prefix,
     ) -> Self {
         let (model, tenant) = (target.named_model().is_some(), tenant.is_some());
-        Self { api: target.api, prefix_length, decision_bytes, skip, model, tenant }
+        let (skip, end) = (&prefix.skip_lines, prefix.end);
+        Self { api: target.api, prefix_length, decision_bytes, skip, end, model, tenant }
     }
 }
 
@@ -114,6 +118,7 @@ impl Decider {
         let mut scanner = Scanner::new(known.api, known.prefix_length);
         scanner.ignore(known.model, known.tenant);
         scanner.skip_lines(known.skip);
+        scanner.end_at(known.end);
         Self {
             scanner,
             decoder: Decoder::new(codings, known.decision_bytes as u64),
@@ -196,6 +201,7 @@ mod tests {
             prefix_length: 8,
             decision_bytes: 1000,
             skip: &NONE,
+            end: PrefixEnd::Length,
             model: false,
             tenant: false,
         }

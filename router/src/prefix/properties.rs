@@ -4,6 +4,7 @@ use super::{
     Api, Decider, Known, Scanner,
     scanner::{Prefix, reference},
 };
+use crate::config::PrefixEnd;
 
 /// The APIs that are scanned, each in its own way.
 pub const APIS: [Api; 14] = [
@@ -26,13 +27,20 @@ pub const APIS: [Api; 14] = [
 /// Scans a body whole and in pieces of these sizes, over and over; the result is the same, its memory
 /// is bounded by the length, and where the body is valid JSON a tree says the same.
 pub fn scan(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) {
+    for end in [PrefixEnd::Length, PrefixEnd::FirstUserMessage] {
+        scan_to(end, api, prefix_length, sizes, body);
+    }
+}
+
+fn scan_to(end: PrefixEnd, api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) {
     let mut scanner = Scanner::new(api, prefix_length);
+    scanner.end_at(end);
     scanner.feed(body);
     let whole = scanner.finish();
     assert!(whole.text.len() <= 24 * prefix_length + 48, "{} bytes", whole.text.len());
     assert!(whole.units <= prefix_length);
-    assert_eq!(in_pieces(api, prefix_length, sizes, body), whole);
-    if let Some(expected) = reference::prefix(api, prefix_length, body) {
+    assert_eq!(in_pieces(end, api, prefix_length, sizes, body), whole);
+    if let Some(expected) = reference::prefix(api, prefix_length, end, body) {
         assert_eq!(whole, expected, "{}", String::from_utf8_lossy(body));
     }
 }
@@ -80,6 +88,7 @@ pub fn decide_seed(data: &[u8]) {
         prefix_length: 20,
         decision_bytes: 1 << (bytes % 24),
         skip: &[b"current time:"[..].into()].into(),
+        end: if bytes & 0x80 == 0 { PrefixEnd::Length } else { PrefixEnd::FirstUserMessage },
         model: false,
         tenant: false,
     };
@@ -88,11 +97,18 @@ pub fn decide_seed(data: &[u8]) {
     decide(coding, known, &sizes, body.get(1..).unwrap_or_default());
 }
 
-fn in_pieces(api: Api, prefix_length: usize, sizes: &[usize], body: &[u8]) -> Prefix {
+fn in_pieces(
+    end: PrefixEnd,
+    api: Api,
+    prefix_length: usize,
+    sizes: &[usize],
+    body: &[u8],
+) -> Prefix {
     let mut scanner = Scanner::new(Api::Other, 7);
     // In use again, after something else.
     scanner.feed(b"{\"messages\":[{\"content\":\"\\");
     scanner.reset(api, prefix_length);
+    scanner.end_at(end);
     let mut rest = body;
     for size in sizes.iter().chain(&[1]).cycle() {
         let (now, later) = rest.split_at((*size).clamp(1, rest.len().max(1)).min(rest.len()));

@@ -1,6 +1,7 @@
 //! Which instance gets a request, seen from outside.
 
 mod bodies;
+mod conversations;
 mod endpoints;
 mod prefix;
 mod stored;

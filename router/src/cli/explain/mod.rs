@@ -134,8 +134,8 @@ fn explain_request(
         return Ok(explanation);
     }
     let config = fleet.config();
-    let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
-    let known = Known::new(&target, header_tenant, variant.routing.prefix_length, limit, skip);
+    let (limit, prefix) = (config.limits.decision_bytes, &config.prefix);
+    let known = Known::new(&target, header_tenant, variant.routing.prefix_length, limit, prefix);
     let (found, read) = scan(known, request);
     explanation.notes = notes(&found, known, request);
     let scanned = found.prefix;
@@ -251,6 +251,13 @@ fn notes(found: &Findings, known: Known<'_>, request: &Request) -> Vec<String> {
         Some(Shortfall::NotJson) if coded => Some("the decoded body is not valid JSON".into()),
         Some(Shortfall::NotJson) | None => None,
     });
+    if found.prefix.opening {
+        notes.push(
+            "the prefix ends with the first message of the user (prefix.end), so that all turns of the \
+             conversation have it"
+                .into(),
+        );
+    }
     notes
 }
 

@@ -36,7 +36,7 @@ pub use self::{
     log::{Log, LogFormat, LogLevel},
     models::Models,
     pool::Pool,
-    prefix::Prefix,
+    prefix::{Prefix, PrefixEnd},
     proxies::Proxies,
     scrape::Scrape,
     timeouts::Timeouts,

@@ -39,8 +39,8 @@ pub(super) async fn scan(
     wanted: Wanted,
 ) -> Result<(), Stop> {
     let config = scope.config();
-    let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
-    let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit, skip);
+    let (limit, prefix) = (config.limits.decision_bytes, &config.prefix);
+    let known = Known::new(target, tenant, plan.variant.routing.prefix_length, limit, prefix);
     let mut decider = Decider::new(known, request.head.headers(request.raw()));
     feed(scope, request, &mut |payload| decider.feed(payload), plan).await?;
     let began = Instant::now();
@@ -80,14 +80,14 @@ impl ModelScanner {
         tenant: Option<&str>,
     ) -> Self {
         let config = scope.config();
-        let (limit, skip) = (config.limits.decision_bytes, &config.prefix.skip_lines);
+        let (limit, prefix) = (config.limits.decision_bytes, &config.prefix);
         let form = request.header("content-type").and_then(|kind| FormScanner::new(kind, limit));
         if let Some(form) = form {
             return Self::Form(form);
         }
         // Where there is no prompt, the model is named as it is beside one.
         let api = if target.api.has_prefix() { target.api } else { Api::ChatCompletions };
-        let known = Known { api, ..Known::new(target, tenant, 1, limit, skip) };
+        let known = Known { api, ..Known::new(target, tenant, 1, limit, prefix) };
         Self::Json(Box::new(Decider::new(known, request.fields())))
     }
 

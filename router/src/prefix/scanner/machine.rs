@@ -1,7 +1,7 @@
 //! The way through the JSON of a body: what each byte means for the prefix.
 
 use super::{
-    MAX_NAME, Scanner,
+    MAX_NAME, PrefixEnd, Scanner,
     lines::Place,
     media::MediaHash,
     role::{self, Role, seen},
@@ -15,6 +15,10 @@ const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 /// Levels of nesting that are looked at, the top-level object included.
 pub(super) const MAX_LEVELS: usize = 8;
+/// The frame of a message, in the top-level object and in a list.
+const MESSAGE: usize = 2;
+/// Open frames within a message.
+const IN_MESSAGE: usize = MESSAGE + 1;
 /// The longest key of interest.
 pub(super) const MAX_KEY: usize = 20;
 
@@ -115,13 +119,16 @@ impl Scanner {
         const MAX_ROLE: usize = 16;
         let rest = input.strip_prefix(b",").unwrap_or(input).strip_prefix(b"{\"role\":\"")?;
         let end = rest.iter().take(MAX_ROLE).position(|b| matches!(b, b'"' | b'\\'))?;
-        let rest = rest[end..].strip_prefix(b"\",\"content\":\"")?;
+        let (author, rest) = rest.split_at(end);
+        let rest = rest.strip_prefix(b"\",\"content\":\"")?;
         self.role = self.frames[self.depth - 1].role;
         if self.depth >= MAX_LEVELS || self.role.is_media() || self.section().full {
             return None;
         }
-        // The same as the long way: an object, a value of no concern, and a string that counts.
-        self.open(Frame { array: false, role: self.role, seen: seen::CONTENT });
+        // The same as the long way: an object, who says it, and a string that counts.
+        let user = if author == b"user" { seen::IS_USER } else { 0 };
+        let seen = seen::CONTENT | seen::AUTHOR | user;
+        self.open(Frame { array: false, role: self.role, seen });
         self.decoder = Decoder::default();
         self.state = State::String;
         self.begin_piece();
@@ -171,7 +178,7 @@ impl Scanner {
                     Role::Model => self.has_model = true,
                     Role::CacheKey => self.has_cache_key = true,
                     Role::Previous => self.has_previous = true,
-                    Role::Type => self.key.clear(),
+                    Role::Type | Role::Author => self.key.clear(),
                     Role::Lead | Role::Main => self.begin_piece(),
                     Role::LeadMedia | Role::MainMedia => self.begin_media(),
                 }
@@ -236,6 +243,9 @@ impl Scanner {
     }
 
     fn open(&mut self, frame: Frame) {
+        if self.depth == MESSAGE {
+            self.before_message = self.main.units;
+        }
         self.frames[self.depth] = frame;
         self.depth += 1;
         self.state = if frame.array { State::Elements } else { State::Members };
@@ -246,7 +256,21 @@ impl Scanner {
         if self.depth == 0 {
             self.state = State::Done;
         } else {
+            if self.depth == MESSAGE && self.end == PrefixEnd::FirstUserMessage {
+                self.end_message();
+            }
             self.value_ended();
+        }
+    }
+
+    /// Ends the prefix, if what has ended is a message of the user that has something in it.
+    fn end_message(&mut self) {
+        let Frame { array, role, seen } = self.frames[MESSAGE];
+        let message = !array && role == Role::Main && self.frames[MESSAGE - 1].array;
+        let user = seen & seen::IS_USER != 0 && self.main.units > self.before_message;
+        if message && user && !self.main.is_full() {
+            self.main.full = true;
+            self.opening = true;
         }
     }
 
@@ -346,6 +370,7 @@ impl Scanner {
         let Frame { role, seen, .. } = self.frames[self.depth - 1];
         let (role, bit) = match self.depth {
             1 => role::of_member(self.keys, key),
+            IN_MESSAGE if key == b"role" && role == Role::Main => (Role::Author, seen::AUTHOR),
             _ => role::of_part(role, seen, key),
         };
         self.role = role;
@@ -358,7 +383,7 @@ impl Scanner {
             Role::Model => capture(&mut self.model),
             Role::CacheKey => capture(&mut self.cache_key),
             Role::Previous => capture(&mut self.previous),
-            Role::Type => self.decoder.decode(input, &mut self.key),
+            Role::Type | Role::Author => self.decoder.decode(input, &mut self.key),
             Role::Lead => collect(input, &mut self.decoder, &mut self.lead),
             _ => collect(input, &mut self.decoder, &mut self.main),
         };
@@ -382,6 +407,8 @@ impl Scanner {
                     self.section().end_piece();
                 } else if self.role == Role::Type && self.key.get() == Some(b"text") {
                     self.frames[self.depth - 1].seen |= seen::IS_TEXT;
+                } else if self.role == Role::Author && self.key.get() == Some(b"user") {
+                    self.frames[self.depth - 1].seen |= seen::IS_USER;
                 }
                 self.value_ended();
             }

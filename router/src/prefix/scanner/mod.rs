@@ -30,6 +30,9 @@
 //! - Of a key that an object has twice, the first one counts (so that a decision never has to be
 //!   taken back); `null` is as if the key were absent. This is about routing only: the instance gets
 //!   the body as it is.
+//! - With [`PrefixEnd::FirstUserMessage`], the prefix of an API whose prompt is a list of messages ends with the
+//!   first one that has the `role` `user` and at least one unit, if that is before `PrefixLength`; what leads counts
+//!   before it, also when it comes later in the body.
 //! - Nothing is looked at deeper than eight levels, and nothing is validated. A body that is not a
 //!   JSON object, or has no text, has its first `PrefixLength` bytes as the prefix (an object up to
 //!   its closing brace). A byte order mark before it is passed over. Where JSON turns out to be malformed, what was found until then counts.
@@ -57,14 +60,24 @@ use section::{BOUNDARY, Section};
 use skim::Nest;
 use text::{Decoder, Name};
 
-use crate::api::{Api, Keys, Prompt};
+use crate::{
+    api::{Api, Keys, Prompt},
+    config::PrefixEnd,
+};
 
 /// Bytes that are kept of `model`, of `prompt_cache_key`, and of `previous_response_id`.
 const MAX_NAME: usize = 1024;
 
 /// What matters in a body that has no prompt.
-const NO_PROMPT: Keys =
-    Keys { lead: &[], main: &[], media: &[], ids: false, model: "model", previous: None };
+const NO_PROMPT: Keys = Keys {
+    lead: &[],
+    main: &[],
+    media: &[],
+    ids: false,
+    roles: false,
+    model: "model",
+    previous: None,
+};
 
 /// What the prefix was made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +96,8 @@ pub enum PrefixKind {
 /// The prefix of a request, and what else its body says about where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix {
+    /// Whether it ends with the first message of the user, and not where its length does.
+    pub opening: bool,
     /// The prefix itself, in the form that [`PrefixKind`] says.
     pub text: Vec<u8>,
     /// Its length in units: characters, ids or bytes.
@@ -142,6 +157,12 @@ pub struct Scanner {
     previous: Vec<u8>,
     has_previous: bool,
     body: Vec<u8>,
+    /// Where the prefix of a chat ends.
+    end: PrefixEnd,
+    /// Units of the prompt before the message that is being read.
+    before_message: usize,
+    /// The first message of the user has ended, and the prefix with it.
+    opening: bool,
     /// Bytes of a byte order mark that have come.
     mark: usize,
     /// The body turned out to be no JSON object.
@@ -175,6 +196,9 @@ impl Scanner {
             previous: Vec::new(),
             has_previous: false,
             body: Vec::new(),
+            end: PrefixEnd::Length,
+            before_message: 0,
+            opening: false,
             mark: 0,
             malformed: false,
         };
@@ -199,6 +223,8 @@ impl Scanner {
         self.cache_key.clear();
         self.previous.clear();
         self.body.clear();
+        self.end = PrefixEnd::Length;
+        self.opening = false;
         self.mark = 0;
         self.malformed = false;
     }
@@ -209,6 +235,11 @@ impl Scanner {
     pub fn ignore(&mut self, model: bool, cache_key: bool) {
         let bit = |ignored, bit| if ignored { bit } else { 0 };
         self.known = bit(model, seen::MODEL) | bit(cache_key, seen::CACHE_KEY);
+    }
+
+    /// Says where the prefix of a chat ends. To be called before the first byte is fed.
+    pub fn end_at(&mut self, end: PrefixEnd) {
+        self.end = if self.keys.roles { end } else { PrefixEnd::Length };
     }
 
     /// Says which lines of text to leave out. To be called before the first byte is fed.
@@ -260,7 +291,9 @@ impl Scanner {
             PrefixKind::Body => (self.body, None),
             _ => (self.main.text, Some(self.main.units)),
         };
-        Prefix { units: units.unwrap_or(text.len()), text, kind, model, cache_key, previous }
+        let opening = self.opening;
+        let units = units.unwrap_or(text.len());
+        Prefix { text, units, kind, opening, model, cache_key, previous }
     }
 
     /// The prefix of what was fed, borrowed. Nothing more can be fed then, until [`Scanner::reset`].
@@ -301,6 +334,8 @@ impl Scanner {
         self.state = State::Done;
         self.lead.release();
         self.main.release();
+        // What leads may come last, and leave no room for all of the first message.
+        self.opening &= self.lead.units + self.main.units < self.prefix_length;
         if self.lead.units == 0 {
             return;
         }
@@ -326,5 +361,7 @@ impl Scanner {
 mod lines_tests;
 #[cfg(test)]
 mod media_tests;
+#[cfg(test)]
+mod opening_tests;
 #[cfg(test)]
 mod tests;

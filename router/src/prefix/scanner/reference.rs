@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{BOUNDARY, MAX_LEVELS, MAX_NAME, MEDIA, MEDIA_UNITS, Prefix, PrefixKind};
+use super::{BOUNDARY, MAX_LEVELS, MAX_NAME, MEDIA, MEDIA_UNITS, Prefix, PrefixEnd, PrefixKind};
 use crate::api::{Api, Keys, Prompt};
 
 /// A JSON value that keeps the order of keys, and keys that come twice.
@@ -94,9 +94,28 @@ struct Walk {
     units: Vec<(usize, Unit)>,
     pieces: usize,
     numbers: bool,
+    /// The number of the message that ended the prefix.
+    user_at: Option<usize>,
 }
 
 impl Walk {
+    /// Messages, up to the first of the user that has something in it.
+    fn opening(&mut self, messages: &[Tree]) {
+        self.pieces += 1;
+        for (at, message) in messages.iter().enumerate() {
+            let before = self.units.len();
+            self.value(message, Of::Text, 2, true);
+            let Tree::Object(members) = message else { continue };
+            let author =
+                members.iter().find(|(key, value)| key == "role" && !matches!(value, Tree::Null));
+            let user = matches!(author, Some((_, Tree::Text(author))) if author == "user");
+            if user && self.units.len() > before {
+                self.user_at = Some(at);
+                return;
+            }
+        }
+    }
+
     fn value(&mut self, value: &Tree, of: Of, level: usize, in_array: bool) {
         match value {
             Tree::Text(text) => {
@@ -154,7 +173,7 @@ impl Walk {
 
 /// The prefix of `body`; `None` when it is not valid JSON (or holds numbers that are no integers),
 /// where there is nothing to compare with.
-pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
+pub fn prefix(api: Api, prefix_length: usize, end: PrefixEnd, body: &[u8]) -> Option<Prefix> {
     let bytes = |body: &[u8]| {
         let text = body[..body.len().min(prefix_length)].to_vec();
         (text.len(), text, PrefixKind::Body)
@@ -168,6 +187,7 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
                 units,
                 text,
                 kind,
+                opening: false,
                 model: None,
                 cache_key: None,
                 previous: None,
@@ -178,7 +198,8 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
     let tree: Tree = serde_json::from_slice(json).ok()?;
     let Tree::Object(members) = tree else {
         let (units, text, kind) = bytes(body);
-        return Some(Prefix { units, text, kind, model: None, cache_key: None, previous: None });
+        let (opening, model, cache_key, previous) = (false, None, None, None);
+        return Some(Prefix { units, text, kind, opening, model, cache_key, previous });
     };
     let first = |key: &str| {
         members.iter().find(|(k, v)| k == key && !matches!(v, Tree::Null)).map(|(_, v)| v)
@@ -187,8 +208,9 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         Some(Tree::Text(text)) => Some(text.as_bytes()[..text.len().min(MAX_NAME)].to_vec()),
         _ => None,
     };
-    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: false };
-    let Keys { lead, main, media, model, previous: follows, ids: api_has_ids } = *keys;
+    let mut walk = Walk { units: Vec::new(), pieces: 0, numbers: false, user_at: None };
+    let Keys { lead, main, media, model, previous: follows, ids: api_has_ids, roles } = *keys;
+    let by_message = roles && end == PrefixEnd::FirstUserMessage;
     // The names of what leads are names of one thing; of the others each counts, in the order of the
     // document, and once.
     let mut present = members.iter().filter(|(_, value)| !matches!(value, Tree::Null));
@@ -204,7 +226,10 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
             let counts = keys.contains(&key.as_str()) && !seen.contains(&key.as_str());
             if counts && !matches!(value, Tree::Null) {
                 seen.push(key);
-                walk.value(value, of, 1, false);
+                match value {
+                    Tree::Array(messages) if by_message => walk.opening(messages),
+                    _ => walk.value(value, of, 1, false),
+                }
             }
         }
     }
@@ -258,7 +283,9 @@ pub fn prefix(api: Api, prefix_length: usize, body: &[u8]) -> Option<Prefix> {
         0 => bytes(body.trim_ascii_end()),
         n => (n, text, if ids { PrefixKind::TokenIds } else { PrefixKind::Text }),
     };
+    // Where the length ends it, it is not the message that does.
+    let opening = walk.user_at.is_some() && total < prefix_length;
     let model = name(model);
     let (cache_key, previous) = (name("prompt_cache_key"), follows.and_then(name));
-    Some(Prefix { text, units, kind, model, cache_key, previous })
+    Some(Prefix { text, units, kind, opening, model, cache_key, previous })
 }

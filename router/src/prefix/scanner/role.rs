@@ -17,6 +17,8 @@ pub(super) enum Role {
     MainMedia,
     /// What media is: `base64`, `url`, `text`.
     Type,
+    /// Who says a message.
+    Author,
     /// The model's name.
     Model,
     /// The caller's own id.
@@ -73,6 +75,10 @@ pub(super) mod seen {
     pub(in crate::prefix::scanner) const IS_TEXT: u32 = 16;
     /// The first of many.
     pub(super) const PART: u32 = 32;
+    /// `role`, of a message.
+    pub(in crate::prefix::scanner) const AUTHOR: u32 = 1 << 27;
+    /// It was `user`.
+    pub(in crate::prefix::scanner) const IS_USER: u32 = 1 << 28;
     pub(super) const SOURCE: u32 = 1 << 30;
     pub(super) const FILE: u32 = 1 << 31;
     /// Keys whose value is media when it is an object, and something else when it is a string. No key

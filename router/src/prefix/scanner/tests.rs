@@ -4,7 +4,12 @@ use super::{reference, *};
 use crate::prefix::properties;
 
 pub(super) fn scan(api: Api, length: usize, body: &[u8]) -> Prefix {
+    scan_to(PrefixEnd::Length, api, length, body)
+}
+
+pub(super) fn scan_to(end: PrefixEnd, api: Api, length: usize, body: &[u8]) -> Prefix {
     let mut scanner = Scanner::new(api, length);
+    scanner.end_at(end);
     scanner.feed(body);
     scanner.finish()
 }
@@ -397,6 +402,24 @@ pub(super) fn any_string() -> impl Strategy<Value = String> {
     proptest::collection::vec(part, 0..9).prop_map(|parts| format!("\"{}\"", parts.concat()))
 }
 
+fn any_role() -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(
+        &[
+            r#""user""#,
+            r#""user""#,
+            r#""system""#,
+            r#""assistant""#,
+            r#""us\u0065r""#,
+            r#""User""#,
+            r#""a role that is longer than any key of interest""#,
+            "null",
+            r#"null,"role":"user""#,
+            r#""tool","role":"user""#,
+            r#"["user"]"#,
+        ][..],
+    )
+}
+
 /// JSON values that look like requests.
 fn any_value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
@@ -444,13 +467,15 @@ fn any_value() -> impl Strategy<Value = String> {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..5)
                 .prop_map(|elements| format!("[{}]", elements.join(","))),
-            proptest::collection::vec(inner.clone(), 0..5).prop_map(|contents| {
-                let messages: Vec<_> = contents
-                    .iter()
-                    .map(|content| format!(r#"{{"role":"user","content":{content}}}"#))
-                    .collect();
-                format!("[{}]", messages.join(","))
-            }),
+            proptest::collection::vec((inner.clone(), any_role(), any::<bool>()), 0..5).prop_map(
+                |messages| {
+                    let messages = messages.iter().map(|(content, role, first)| match first {
+                        true => format!(r#"{{"role":{role},"content":{content}}}"#),
+                        false => format!(r#"{{"content":{content} ,"role": {role}}}"#),
+                    });
+                    format!("[{}]", messages.collect::<Vec<_>>().join(","))
+                }
+            ),
             proptest::collection::vec((key.clone(), inner), 0..6).prop_map(|members| {
                 let members: Vec<_> =
                     members.iter().map(|(k, v)| format!("\"{k}\" : {v}")).collect();
@@ -477,8 +502,10 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn it_agrees_with_a_tree(api in any_api(), length in any_length(), body in any_value()) {
-        let expected = reference::prefix(api, length, body.as_bytes()).expect("valid JSON");
-        prop_assert_eq!(scan(api, length, body.as_bytes()), expected, "{}", body);
+        for end in [PrefixEnd::Length, PrefixEnd::FirstUserMessage] {
+            let expected = reference::prefix(api, length, end, body.as_bytes()).expect("valid JSON");
+            prop_assert_eq!(scan_to(end, api, length, body.as_bytes()), expected, "{}", body);
+        }
     }
 
     #[test]
