@@ -11,11 +11,12 @@ use bench::{
         control, decision, fleet_size,
         goals::{self, Goal},
         relay::{self, Scenario},
-        routing,
+        routing, simulation,
         target::{Programs, Target},
     },
 };
 use clap::{Parser, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 /// Measures the gateway beside nginx, HAProxy and no gateway at all.
@@ -72,6 +73,15 @@ struct Cli {
     /// Endpoints, of ten inference components each, of the large fleet of the control benchmark.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     endpoints: u32,
+    /// Length of the simulation's runs, as a share of the full one.
+    #[arg(long, default_value_t = 1.0, value_parser = share)]
+    scale: f64,
+    /// Folder into which the simulation writes its report, as `routing.md` with pictures.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Where the simulation keeps the conversations that it fetches.
+    #[arg(long, default_value = "target/conversations")]
+    data: PathBuf,
     /// Fail when a goal is missed, or nothing was measured that a goal speaks of. Takes at least six
     /// rounds: the medians of fewer say little.
     #[arg(long)]
@@ -95,12 +105,21 @@ enum Suite {
     Routing,
     /// What changes through the control API cost streams.
     Control,
+    /// Every rule of choice in virtual time: some ten minutes on two cores.
+    Simulation,
 }
 
 fn per_second(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.1..=1000.0).contains(&rate) => Ok(rate),
         _ => Err("a number from 0.1 to 1000".into()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a number above 0, at most 1".into()),
     }
 }
 
@@ -175,6 +194,19 @@ fn main() -> anyhow::Result<()> {
         tables.push(control::table(&results, &options));
         goals.extend(goals::control(&results));
         figures["control"] = json!({"options": options, "results": results});
+    }
+    if cli.suites.contains(&Suite::Simulation) {
+        let style = "simulation {bar:40} {percent}% {elapsed} left {eta}";
+        let bar = ProgressBar::new(1_000).with_style(ProgressStyle::with_template(style)?);
+        let watch = |done: f64| bar.set_position((done * 1_000.0) as u64);
+        let results = simulation::run(&cli.data, cli.scale, &watch)?;
+        bar.finish_and_clear();
+        fs::create_dir_all(&cli.out).with_context(|| cli.out.display().to_string())?;
+        let report = cli.report.as_ref().unwrap_or(&cli.out);
+        simulation::report::write(&results, report)?;
+        let json = serde_json::to_string_pretty(&results)?;
+        fs::write(cli.out.join("simulation.json"), json)?;
+        eprintln!("report in {}", report.join("routing.md").display());
     }
     figures["goals"] = json!(goals);
 

@@ -212,9 +212,8 @@ impl Run<'_> {
     fn ask(&mut self, number: usize) {
         let active = self.sessions.get_mut(&number).expect("a session asks while it is there");
         let turn = active.session.turns[active.next].clone();
-        let from = turn.from.or(active.next.checked_sub(1));
         let mut prompt =
-            from.map_or_else(|| Prompt::new(&self.dialect), |from| active.prompts[from].clone());
+            turn.from.prompt(&active.prompts).unwrap_or_else(|| Prompt::new(&self.dialect));
         for (role, text) in &turn.messages {
             prompt = prompt.with(*role, text);
         }

@@ -14,7 +14,7 @@ use super::{
     outcome::Outcome,
     policy::{Atalho, CacheAware, KubeAi, LlmD, Oracle, Policy, Preble, PrefixHash, RoundRobin},
     run::{Change, Setup, run},
-    workload::{Arrivals, Load, Long, LongContext, Session, Turn, Workload},
+    workload::{Arrivals, From, Load, Long, LongContext, Session, Turn, Workload},
 };
 use crate::engine::{params::Params, runner::Runner, scheduler::Job};
 use crate::simulator::prompt::{Role, Text};
@@ -38,7 +38,7 @@ impl Workload for Chats {
             }
             messages.push((Role::User, Text::new(format!("{number} {turn} why? ").repeat(9))));
             let answer = Text::new(format!("{turn} so it is. ").repeat(8 + number % 5));
-            Turn { messages, answer, think: SECOND, from: None }
+            Turn { messages, answer, think: SECOND, from: From::Last }
         };
         Some(Session { group: number as u64 % 9, turns: (0..4).map(turn).collect() })
     }

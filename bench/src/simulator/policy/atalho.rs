@@ -3,7 +3,10 @@
 use std::{collections::HashMap, iter, sync::Arc};
 
 use router::{
-    config::{Config, EndpointConfig, InstanceConfig, InstanceUrl, VariantConfig},
+    config::{
+        ComponentConfig, Config, CopyConfig, EndpointConfig, InstanceConfig, InstanceUrl,
+        PrefixEnd, VariantConfig,
+    },
     fleet::{Counters, Fleet, Instance, InstanceId, Variant},
     metrics::Metrics,
     prefix::{self, Api, Decider, KeyParts, Known},
@@ -17,12 +20,17 @@ use crate::simulator::host::RequestId;
 const COUNTERS: u32 = 4_096;
 /// The endpoint's name.
 const ENDPOINT: &str = "simulated";
+/// The inference component's name.
+const COMPONENT: &str = "component";
 
 /// What chooses.
 pub struct Atalho {
     name: String,
     variant: VariantConfig,
     api: Api,
+    /// Whether requests name an inference component, which has a copy on each host.
+    component: bool,
+    end: PrefixEnd,
     counters: Counters,
     metrics: Arc<Metrics>,
     fleet: Option<Arc<Fleet>>,
@@ -39,6 +47,8 @@ impl Atalho {
             name: name.into(),
             variant,
             api,
+            component: false,
+            end: PrefixEnd::Length,
             counters: Counters::heap(COUNTERS),
             metrics: Metrics::new(),
             fleet: None,
@@ -48,8 +58,26 @@ impl Atalho {
         }
     }
 
+    /// The same for an inference component with a copy on each host.
+    #[must_use]
+    pub fn with_component(mut self) -> Self {
+        self.component = true;
+        self
+    }
+
+    /// The same with the prefix ending there.
+    #[must_use]
+    pub fn ending(mut self, end: PrefixEnd) -> Self {
+        self.end = end;
+        self
+    }
+
     fn variant(&self) -> Option<&Arc<Variant>> {
-        self.fleet.as_ref()?.default_endpoint()?.variants.first()
+        let endpoint = self.fleet.as_ref()?.default_endpoint()?;
+        match self.component {
+            false => endpoint.variants.first(),
+            true => endpoint.components.get(COMPONENT),
+        }
     }
 
     fn instance(&self, host: usize) -> Option<&Arc<Instance>> {
@@ -81,13 +109,15 @@ impl Policy for Atalho {
             prefix_length: variant.routing.prefix_length,
             decision_bytes: config.limits.decision_bytes,
             skip: &config.prefix.skip_lines,
+            end: config.prefix.end,
             model: false,
             tenant: false,
         };
         let mut decider = Decider::new(known, iter::empty());
         decider.feed(request.body);
         let findings = decider.finish();
-        let parts = KeyParts::of(ENDPOINT, &variant.name, None, None, &findings.prefix);
+        let component = self.component.then_some(COMPONENT);
+        let parts = KeyParts::of(ENDPOINT, &variant.name, None, component, &findings.prefix);
         let key = findings.has_prefix.then(|| prefix::key(&parts));
         let exclude: Vec<InstanceId> =
             failed.iter().filter_map(|host| Some(self.instance(*host)?.id)).collect();
@@ -106,11 +136,33 @@ impl Policy for Atalho {
         self.hosts = (0..hosts.len()).filter(|host| hosts[*host].listed).collect();
         let mut variant = self.variant.clone();
         variant.instances = self.hosts.iter().map(|host| instance(*host)).collect();
-        let endpoint = EndpointConfig::new(ENDPOINT, vec![variant]);
-        let config = Arc::new(Config { endpoints: vec![endpoint], ..Config::default() });
+        let component = self.component.then(|| component(&variant));
+        let mut endpoint = EndpointConfig::new(ENDPOINT, vec![variant]);
+        endpoint.components.extend(component);
+        let mut config = Config { endpoints: vec![endpoint], ..Config::default() };
+        config.prefix.end = self.end;
+        let config = Arc::new(config);
         let fleet = Fleet::build(&config, self.fleet.as_deref(), &self.counters, &self.metrics)
             .expect("a valid fleet with fewer hosts than counters");
         self.fleet = Some(Arc::new(fleet));
+    }
+}
+
+/// A component with a copy on each instance of the variant.
+fn component(variant: &VariantConfig) -> ComponentConfig {
+    let copy = |instance: &InstanceConfig| CopyConfig {
+        host: instance.url.clone(),
+        slot: 0,
+        url: None,
+        path_prefix: None,
+    };
+    ComponentConfig {
+        name: COMPONENT.into(),
+        variant: variant.name.clone(),
+        invocations_path: variant.invocations_path.clone(),
+        health_path: None,
+        copies: variant.instances.iter().map(copy).collect(),
+        adapter: None,
     }
 }
 

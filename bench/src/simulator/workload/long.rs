@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    Session, Turn, Workload,
+    From, Session, Turn, Workload,
     popularity::Popularity,
     words::{Language, text},
 };
@@ -96,7 +96,7 @@ impl Workload for Long {
             ],
             answer: Arc::clone(&self.answers[rng.usize(..self.answers.len())]),
             think: 0,
-            from: None,
+            from: From::Nothing,
         };
         Some(Session { group: group as u64, turns: vec![turn] })
     }

@@ -12,7 +12,7 @@ use serde::{
     de::{DeserializeSeed, Deserializer, SeqAccess, Visitor},
 };
 
-use super::{Session, Turn, Workload};
+use super::{From, Session, Turn, Workload};
 use crate::simulator::{
     Micros, SECOND,
     prompt::{Role, Text},
@@ -125,7 +125,7 @@ impl Workload for ShareGpt {
                     .collect(),
                 answer: Text::new(&*answer.value),
                 think: think(&mut rng),
-                from: None,
+                from: From::Last,
             })
             .collect();
         Some(Session { group: at as u64, turns })

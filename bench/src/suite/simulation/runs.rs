@@ -1,4 +1,4 @@
-//! Every rule of choice over the same work, in virtual time.
+//! Many runs on all processors.
 
 use std::{
     collections::VecDeque,
