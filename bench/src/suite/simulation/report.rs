@@ -128,11 +128,11 @@ fn goals(results: &Results) -> String {
             format!("{} (bound {})", percent(oracle.hit_rate), percent(comparison.bound)),
             verdict(best.hit_rate >= hit),
         ]);
-        let times: [(&str, f64, fn(&Summary) -> f64); 2] = [
-            ("P50", p50, |summary| summary.first_token_ms.p50),
-            ("P90", p90, |summary| summary.first_token_ms.p90),
-        ];
-        for (name, wanted, figure) in times {
+        for (name, wanted) in [("P50", p50), ("P90", p90)] {
+            let figure = |of: &Summary| match name {
+                "P50" => of.first_token_ms.p50,
+                _ => of.first_token_ms.p90,
+            };
             let gain = |of: &Summary| figure(of) / figure(random) - 1.0;
             table.row([
                 format!("{workload}: {name} of the first token"),

@@ -160,7 +160,7 @@ fn run_works(works: &[Work], watch: &(dyn Fn(f64) + Sync)) -> Results {
             Part::Amazon(mut row) => {
                 row.random = next().summary();
                 row.prefix_aware = next().summary();
-                results.amazon.push(row);
+                results.amazon.push(*row);
             }
             Part::Grid(mut grid) => {
                 for cell in &mut grid.cells {
@@ -177,7 +177,7 @@ fn run_works(works: &[Work], watch: &(dyn Fn(f64) + Sync)) -> Results {
 /// What a run of jobs is for, in their order.
 enum Part {
     Comparison(Comparison, usize),
-    Amazon(AmazonRow),
+    Amazon(Box<AmazonRow>),
     Grid(Grid),
     Change(&'static str, Micros),
 }
@@ -233,14 +233,14 @@ impl<'a> Batch<'a> {
             };
             self.job(work, work.closed(users), Vec::new(), make);
         }
-        self.parts.push(Part::Amazon(AmazonRow {
+        self.parts.push(Part::Amazon(Box::new(AmazonRow {
             workload: work.workload.name(),
             api: name,
             component,
             users,
             random: Summary::default(),
             prefix_aware: Summary::default(),
-        }));
+        })));
     }
 
     fn grid(&mut self, work: &'a Work) {
