@@ -10,9 +10,9 @@ install -D -m 644 atalho.service "$root/etc/systemd/system/atalho.service"
 [ -e "$root/etc/atalho/atalho.toml" ] || install -D -m 644 atalho.toml "$root/etc/atalho/atalho.toml"
 
 doc="$root/usr/local/share/doc/atalho"
-install -d -m 755 "$doc/docs"
+install -d -m 755 "$doc"
 install -m 644 README.md CHANGELOG.md LICENSE "$doc/"
-install -m 644 docs/* "$doc/docs/"
+find docs -type f | while read -r page; do install -D -m 644 "$page" "$doc/$page"; done
 
 share="$root/usr/local/share"
 install -D -m 644 completions/atalho.bash "$share/bash-completion/completions/atalho"

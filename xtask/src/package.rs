@@ -95,10 +95,15 @@ fn files(root: &Path, dir: &Path) -> Result<()> {
         fs::set_permissions(&to, fs::Permissions::from_mode(if runs { 0o755 } else { 0o644 }))?;
     }
     let mut pages: Vec<PathBuf> = ["README.md", "CHANGELOG.md"].map(PathBuf::from).into();
-    for entry in fs::read_dir(root.join("docs"))? {
-        pages.push(Path::new("docs").join(entry?.file_name()));
+    let mut folders = vec![PathBuf::from("docs")];
+    while let Some(folder) = folders.pop() {
+        fs::create_dir_all(dir.join(&folder))?;
+        for entry in fs::read_dir(root.join(&folder))? {
+            let entry = entry?;
+            let is_folder = entry.file_type()?.is_dir();
+            if is_folder { &mut folders } else { &mut pages }.push(folder.join(entry.file_name()));
+        }
     }
-    fs::create_dir_all(dir.join("docs"))?;
     for page in &pages {
         fs::copy(root.join(page), dir.join(page))
             .with_context(|| format!("cannot copy {}", page.display()))?;
@@ -140,6 +145,7 @@ mod tests {
     fn links_of_the_archive_lead_somewhere() {
         let dir = unpacked();
         let docs = fs::read_dir(dir.path().join("docs")).expect("pages").map(|e| e.unwrap().path());
+        assert!(dir.path().join("docs/routing").is_dir(), "the report's pictures come along");
         let mut pages: Vec<PathBuf> =
             docs.filter(|page| page.extension().is_some_and(|end| end == "md")).collect();
         assert!(pages.len() > 5, "{pages:?}");
