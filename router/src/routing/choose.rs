@@ -16,9 +16,9 @@ use crate::{
 pub enum Reason {
     /// It is the key's home.
     Home,
-    /// The home has as many requests in flight as the threshold allows, or says that it is
     /// Another copy of the component on the home's host: the home is at the threshold.
     SameHost,
+    /// The home has as many requests in flight as the threshold allows, or says that it is
     /// overloaded; this one is less busy.
     Overflow,
     /// All instances are at the threshold; this one is the least loaded.
